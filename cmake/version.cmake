@@ -1,0 +1,22 @@
+# include/pivotkv/version.h, and a C file with the commit that is remade when HEAD moves.
+configure_file(include/pivotkv/version.h.in ${PROJECT_BINARY_DIR}/include/pivotkv/version.h @ONLY)
+set(PKV_COMMIT unknown)
+find_package(Git QUIET)
+if(GIT_FOUND)
+    execute_process(COMMAND ${GIT_EXECUTABLE} -C ${PROJECT_SOURCE_DIR} rev-parse --short=12 HEAD
+        OUTPUT_VARIABLE PKV_GIT_OUT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE PKV_GIT_RC)
+    if(PKV_GIT_RC EQUAL 0)
+        set(PKV_COMMIT ${PKV_GIT_OUT})
+    endif()
+    execute_process(COMMAND ${GIT_EXECUTABLE} -C ${PROJECT_SOURCE_DIR} rev-parse --git-path logs/HEAD
+        OUTPUT_VARIABLE PKV_GIT_LOG OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(PKV_GIT_LOG AND NOT IS_ABSOLUTE "${PKV_GIT_LOG}")
+        set(PKV_GIT_LOG "${PROJECT_SOURCE_DIR}/${PKV_GIT_LOG}")
+    endif()
+    if(EXISTS "${PKV_GIT_LOG}")
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PKV_GIT_LOG}")
+    endif()
+endif()
+set(PKV_BUILD_TEXT "${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} ${CMAKE_BUILD_TYPE}")
+set(PKV_VERSION_C ${PROJECT_BINARY_DIR}/version.c)
+configure_file(cmake/version.c.in ${PKV_VERSION_C} @ONLY)

@@ -1,0 +1,66 @@
+/* device.h: opening a device. What a device can do is in impl/device_ops.h, for authors. */
+#ifndef PIVOTKV_DEVICE_H
+#define PIVOTKV_DEVICE_H
+
+#include "pivotkv/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pkv_device;
+struct pkv_stream;
+struct pkv_event;
+
+enum pkv_mem { PKV_MEM_DEVICE, PKV_MEM_PINNED, PKV_MEM_HOST };
+enum pkv_stream_kind { PKV_COMPUTE, PKV_RECALL, PKV_LOAD, PKV_STORE };
+
+/* Order in which the cpu device runs what its streams hold; for tests. */
+enum pkv_schedule {
+    PKV_SCHEDULE_WORKERS, /* each stream on its own thread: the product */
+    PKV_SCHEDULE_LAZY,    /* nothing runs before the host waits; then a stream by chance goes on */
+    PKV_SCHEDULE_RANDOM,  /* one thread, a stream by chance at every step */
+    PKV_SCHEDULE_ADVERSARIAL, /* the stream named first always runs first when it may */
+};
+
+/* Begin with pkv_device_config_default(). */
+struct pkv_device_config {
+    uint32_t struct_bytes;
+    uint32_t threads;      /* compute threads, 0 = min(affinity, cgroup quota) */
+    enum pkv_cpu cpu;      /* kernels of the cpu device */
+    uint64_t memory_bytes; /* most device memory to give out, 0 = no limit */
+    double link_gbps;      /* emulated link of the cpu device: 1e9 bytes a second, 0 = none */
+    double link_latency_us;
+    enum pkv_schedule schedule;
+    uint64_t schedule_seed;
+    uint32_t schedule_first; /* stream kind that PKV_SCHEDULE_ADVERSARIAL prefers */
+};
+
+struct pkv_device_info {
+    const char *name;
+    const char *variant; /* kernels: "avx2", ... */
+    uint32_t threads, caps;
+    uint64_t memory_total_bytes, memory_free_bytes;
+    int32_t numa_node; /* -1 = unknown */
+};
+
+PKV_API struct pkv_device_config pkv_device_config_default(void);
+
+/*
+ * Open a device by name: "cpu"; "cuda" where it was built in.
+ * PKV_ERR_UNSUPPORTED: no such device in this build, or the CPU lacks the asked instruction set.
+ * PKV_ERR_NO_MEMORY: nothing was opened.
+ */
+PKV_API enum pkv_status pkv_device_open(const char *name, const struct pkv_device_config *config,
+                                        struct pkv_device **device_out);
+
+/* Close it; NULL is allowed. Everything made from it must have been closed before. */
+PKV_API void pkv_device_close(struct pkv_device *device);
+
+PKV_API enum pkv_status pkv_device_query(struct pkv_device *device,
+                                         struct pkv_device_info *info_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,14 @@
+/* pivotkv.h: everything a user of libpivotkv includes. */
+#ifndef PIVOTKV_PIVOTKV_H
+#define PIVOTKV_PIVOTKV_H
+
+#include "pivotkv/device.h"
+#include "pivotkv/model.h"
+#include "pivotkv/sampler.h"
+#include "pivotkv/session.h"
+#include "pivotkv/status.h"
+#include "pivotkv/text.h"
+#include "pivotkv/types.h"
+#include "pivotkv/version.h"
+
+#endif

@@ -1,0 +1,100 @@
+/* session.h: sequences and steps. */
+#ifndef PIVOTKV_SESSION_H
+#define PIVOTKV_SESSION_H
+
+#include "pivotkv/model.h"
+#include "pivotkv/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pkv_session;
+struct pkv_seq;
+
+/* Begin with pkv_session_config_default(). */
+struct pkv_session_config {
+    uint32_t struct_bytes;
+    uint32_t context_tokens; /* most tokens of a sequence; 0 = the model's */
+    uint32_t sequences;      /* most sequences at once; default 1 */
+    uint32_t step_rows;  /* most rows of one step (a prompt is fed in pieces of it); default 512 */
+    uint32_t logit_rows; /* most rows of a step whose logits are wanted; default = sequences */
+    enum pkv_kv_type kv_type;
+    uint64_t kv_device_bytes; /* most device memory for K and V, 0 = what the sequences need */
+};
+PKV_API struct pkv_session_config pkv_session_config_default(void);
+
+struct pkv_memory_line {
+    const char *what;  /* "weights", "KV, 30 global layers", ... */
+    const char *where; /* "device", "pinned", "pageable" */
+    uint64_t bytes;
+};
+#define PKV_PLAN_LINES 16u
+/* Where every byte would live. asked <= available, or the plan says so. */
+struct pkv_memory_plan {
+    struct pkv_memory_line line[PKV_PLAN_LINES];
+    uint32_t line_count;
+    uint64_t device_asked_bytes, device_available_bytes, device_granted_bytes;
+    uint64_t pinned_asked_bytes, pinned_available_bytes, pinned_granted_bytes;
+    uint64_t pageable_asked_bytes, pageable_available_bytes, pageable_granted_bytes;
+    uint64_t kv_token_bytes; /* of the global layers, a token */
+};
+
+/*
+ * What a session would take, computed by the code that allocates; allocates nothing.
+ * PKV_ERR_NO_MEMORY: it cannot fit; the plan is filled in, the message names the option that would
+ * help.
+ */
+PKV_API enum pkv_status pkv_session_plan(struct pkv_model *model,
+                                         const struct pkv_session_config *config,
+                                         struct pkv_memory_plan *plan_out);
+
+/* Allocates everything: no later call but pkv_session_close() allocates or frees memory. */
+PKV_API enum pkv_status pkv_session_open(struct pkv_model *model,
+                                         const struct pkv_session_config *config,
+                                         struct pkv_session **session_out);
+PKV_API void pkv_session_close(struct pkv_session *session);
+
+/* PKV_ERR_NO_SLOT: all sequences are in use. */
+PKV_API enum pkv_status pkv_seq_open(struct pkv_session *session, struct pkv_seq **seq_out);
+PKV_API void pkv_seq_close(struct pkv_seq *seq);
+/* Tokens whose K and V are in the cache (kv_len). */
+PKV_API uint32_t pkv_seq_tokens(const struct pkv_seq *seq);
+/*
+ * Forget all tokens from `tokens` on. PKV_ERR_RANGE if there are fewer, or if a sliding layer no
+ * longer holds the window before it (then only 0 or the present length is possible); nothing is
+ * changed.
+ */
+PKV_API enum pkv_status pkv_seq_truncate(struct pkv_seq *seq, uint32_t tokens);
+
+/* Tokens of one sequence that run in a step. A sequence may stand in a step once. */
+struct pkv_step_part {
+    struct pkv_seq *seq;
+    const int32_t *ids;
+    uint32_t count;
+    uint32_t logit_rows; /* logits of its last so many rows; 0 = none */
+};
+
+/*
+ * Run all parts; blocks until their logits are read back. *logits_out: f32 [sum of
+ * logit_rows][vocab], in the order of parts and rows, owned by the session, valid until the next
+ * step (NULL if none was asked). PKV_ERR_RANGE: an id outside the vocabulary, more rows than
+ * step_rows, or a context that is full (naming --ctx-size); nothing was run. PKV_ERR_DEVICE_LOST:
+ * the session is of no more use. Cost: allocates nothing. Threads: one step at a time a session.
+ */
+PKV_API enum pkv_status pkv_step_run(struct pkv_session *session, const struct pkv_step_part *parts,
+                                     uint32_t count, const float **logits_out);
+
+/*
+ * Feed many tokens of one sequence in pieces of step_rows; logits of the last token.
+ * `cancel`, if not NULL, is polled between pieces: once it is not 0, PKV_ERR_CANCELED (what was fed
+ * stays).
+ */
+PKV_API enum pkv_status pkv_prompt_run(struct pkv_session *session, struct pkv_seq *seq,
+                                       const int32_t *ids, size_t count, const volatile int *cancel,
+                                       const float **logits_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

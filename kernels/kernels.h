@@ -1,0 +1,244 @@
+/*
+ * kernels.h: every operation a device runs, one argument struct each.
+ *
+ * Shapes are row-major, slowest axis first. All addresses are device memory unless said otherwise.
+ * A *row* is one token of one sequence in the running step. Results of a row depend neither on how
+ * many rows travel with it, nor on the number of threads (canonical order, per CPU variant):
+ *   linear     each output sums its input blocks of 32 in ascending order;
+ *   attention  a score sums over the head's channels in ascending order; keys are handled in splits
+ *              of PKV_SPLIT_KEYS at absolute positions, a split's values sum in ascending order,
+ * and splits merge in ascending order by log-sum-exp.
+ */
+#ifndef PKV_KERNELS_H
+#define PKV_KERNELS_H
+
+#include "pivotkv/impl/device_ops.h"
+#include "pivotkv/types.h"
+
+#define PKV_SPLIT_KEYS 256u
+#define PKV_ACT_BLOCK 32u /* input channels that share an activation scale */
+#define PKV_LINEAR_PARTS 4u
+
+enum pkv_op {
+    PKV_OP_EMBED,
+    PKV_OP_NORM,
+    PKV_OP_QUANTIZE,
+    PKV_OP_LINEAR,
+    PKV_OP_GLU,
+    PKV_OP_ROPE_TABLE,
+    PKV_OP_ROPE,
+    PKV_OP_APPEND,
+    PKV_OP_ATTEND,
+    PKV_OP_SOFTCAP,
+    PKV_OP_TOPK,
+    PKV_OP_COUNT
+};
+
+/* "embed", "norm", ...; NULL for an unknown number. */
+const char *pkvi_op_name(uint32_t op);
+
+/* Number format of a weight matrix in device memory (layouts: kernels/pack.h). */
+enum pkv_weight_type {
+    PKV_W_F32,
+    PKV_W_F16,
+    PKV_W_BF16,
+    PKV_W_Q4_0,
+    PKV_W_Q4_1,
+    PKV_W_Q5_0,
+    PKV_W_Q5_1,
+    PKV_W_Q8_0,
+    PKV_W_Q2_K,
+    PKV_W_Q3_K,
+    PKV_W_Q4_K,
+    PKV_W_Q5_K,
+    PKV_W_Q6_K,
+    PKV_W_COUNT
+};
+
+/* A packed weight matrix: y[o] = sum over i of w[o][i] * x[i]. */
+struct pkv_matrix {
+    enum pkv_weight_type type;
+    uint32_t rows; /* outputs */
+    uint32_t cols; /* inputs, the summed axis */
+    pkv_addr data; /* as pkvi_pack_rows() lays it out */
+    pkv_addr bias; /* f32 [rows], 0 = none */
+};
+
+/*
+ * Activations of some rows. Producers write what is not 0. Quantised weights read q8, scale and
+ * sum; float weights read f32. x ~ q8 * scale.
+ */
+struct pkv_act {
+    uint32_t cols;
+    pkv_addr f32;   /* f32 [rows][cols] */
+    pkv_addr q8;    /* i8  [rows][cols], cols a multiple of 32, |q8| <= 127 */
+    pkv_addr scale; /* f32 [rows][cols / 32] */
+    pkv_addr sum;   /* i16 [rows][cols / 16]: sums of 16 q8 values */
+};
+
+/* x[row] = scale * table[ids[row]] */
+struct pkv_args_embed {
+    struct pkv_matrix table; /* [vocab][width] */
+    pkv_addr ids;            /* i32 [rows]; the caller has checked 0 <= id < vocab */
+    pkv_addr x;              /* f32 [rows][width] */
+    float scale;
+    uint32_t rows;
+};
+
+/*
+ * RMS norm: y = x / sqrt(mean(x^2) + eps) * weight. Either `out` receives y, or, with residual !=
+ * 0, residual[row] += y (post norms). With row_index != 0 output row r reads x row row_index[r].
+ */
+struct pkv_args_norm {
+    pkv_addr x;         /* f32 [.][cols] */
+    pkv_addr row_index; /* i32 [rows] or 0 */
+    pkv_addr weight;    /* f32 [cols] */
+    pkv_addr residual;  /* f32 [rows][cols] or 0 */
+    struct pkv_act out;
+    float eps;
+    uint32_t rows, cols;
+};
+
+/* out = x, rounded to 8 bits (and copied where out.f32 is set and differs from x). */
+struct pkv_args_quantize {
+    pkv_addr x; /* f32 [rows][cols] */
+    struct pkv_act out;
+    uint32_t rows, cols;
+};
+
+struct pkv_linear_part {
+    struct pkv_matrix w;
+    pkv_addr y;        /* f32 [rows][y_stride] */
+    uint32_t y_stride; /* floats from one row to the next */
+    uint32_t add;      /* 1: y += w x (the residual), 0: y = w x */
+};
+
+/* Several matrices on the same input. */
+struct pkv_args_linear {
+    struct pkv_act x;
+    uint32_t rows, part_count;
+    struct pkv_linear_part part[PKV_LINEAR_PARTS];
+};
+
+enum pkv_glu { PKV_GLU_SILU, PKV_GLU_GELU /* tanh form */ };
+
+/* out = activation(gate) * up */
+struct pkv_args_glu {
+    pkv_addr gate, up; /* f32 [rows][cols] */
+    struct pkv_act out;
+    enum pkv_glu kind;
+    uint32_t rows, cols;
+};
+
+/* table[row][i] = { gain * cos, gain * sin }(position[row] * freq[i]); angles are taken in double.
+ */
+struct pkv_args_rope_table {
+    pkv_addr positions; /* i32 [rows] */
+    pkv_addr freq;      /* f64 [pairs], radians a position */
+    pkv_addr table;     /* f32 [rows][pairs][2] */
+    double gain;
+    uint32_t rows, pairs;
+};
+
+/*
+ * Rotate q and k in place, after RMS norm over each head where q_norm, k_norm are set.
+ * halves 0: pairs (2i, 2i+1); 1: pairs (i, i + pairs). Channels beyond 2 * pairs stay.
+ */
+struct pkv_args_rope {
+    pkv_addr q;              /* f32 [rows][q_stride], heads * head_dim used */
+    pkv_addr k;              /* f32 [rows][k_stride], kv_heads * head_dim used */
+    pkv_addr table;          /* f32 [rows][pairs][2] */
+    pkv_addr q_norm, k_norm; /* f32 [head_dim] or 0 */
+    float eps;
+    uint32_t rows, heads, kv_heads, head_dim, pairs, halves, q_stride, k_stride;
+};
+
+/*
+ * K and V of one sequence in one layer. Token t of KV head h is slot t % 32 of the page
+ * page[h * page_stride + (t / 32) % ring_pages]; ring_pages = page_stride where nothing is reused.
+ * A page holds 32 entries, an entry pkvi_kv_entry_bytes(): K then V, each head_dim values
+ * (q8_0: head_dim i8, then head_dim / 32 f16 scales).
+ */
+struct pkv_kv_view {
+    pkv_addr page; /* pkv_addr [kv_heads][page_stride] */
+    uint32_t page_stride, ring_pages;
+};
+
+/* Consecutive tokens of one sequence among the rows of a step. */
+struct pkv_row_span {
+    uint32_t view;      /* which pkv_kv_view */
+    uint32_t first_row; /* row of its first token */
+    uint32_t rows;
+    uint32_t first_position; /* of its first token */
+};
+
+/* Write k and v of every row to its slot. */
+struct pkv_args_append {
+    pkv_addr k, v;  /* f32 [rows][k_stride], [rows][v_stride] */
+    pkv_addr views; /* struct pkv_kv_view [.] */
+    pkv_addr spans; /* struct pkv_row_span [span_count] */
+    enum pkv_kv_type kv_type;
+    uint32_t span_count, rows, kv_heads, head_dim, k_stride, v_stride;
+};
+
+/*
+ * Causal attention of every row over the entries of its sequence up to and including itself (and,
+ * with window > 0, at most window of them). Query head h reads KV head h / (heads / kv_heads).
+ * score = scale * q.k, then softcap * tanh(score / softcap) where softcap > 0.
+ * Source: Dao et al., FlashAttention-2, arXiv:2307.08691 (online softmax); Flash-Decoding (split
+ * keys).
+ */
+struct pkv_args_attend {
+    pkv_addr q;         /* f32 [rows][q_stride] */
+    pkv_addr views;     /* struct pkv_kv_view [.] */
+    pkv_addr spans;     /* struct pkv_row_span [span_count] */
+    struct pkv_act out; /* cols = heads * head_dim; q8 only if head_dim % 32 == 0 */
+    pkv_addr lse;       /* f32 [rows][heads]: log of the sum of exp(score), or 0 */
+    pkv_addr scratch;   /* pkvi_attend_scratch_bytes() */
+    uint64_t scratch_bytes;
+    enum pkv_kv_type kv_type;
+    float scale, softcap;
+    uint32_t span_count, rows, heads, kv_heads, head_dim, window, q_stride;
+};
+
+/* x = cap * tanh(x / cap) */
+struct pkv_args_softcap {
+    pkv_addr x; /* f32 [rows][cols] */
+    float cap;
+    uint32_t rows, cols;
+};
+
+/* The k largest of each row, descending, ties by the smaller index; and log-sum-exp of the row. */
+struct pkv_args_topk {
+    pkv_addr x;      /* f32 [rows][cols] */
+    pkv_addr ids;    /* i32 [rows][k] */
+    pkv_addr values; /* f32 [rows][k] */
+    pkv_addr lse;    /* f32 [rows] or 0 */
+    uint32_t rows, cols, k;
+};
+
+/* Bytes of one entry (K and V of one token and KV head). head_dim a multiple of 32 for q8_0. */
+uint32_t pkvi_kv_entry_bytes(enum pkv_kv_type type, uint32_t head_dim);
+
+/*
+ * Scratch that PKV_OP_ATTEND wants at most: for max_rows rows of which no sequence holds more than
+ * max_keys keys. Depends on threads.
+ */
+uint64_t pkvi_attend_scratch_bytes(uint32_t max_rows, uint32_t max_keys, uint32_t heads,
+                                   uint32_t kv_heads, uint32_t head_dim, uint32_t threads);
+
+/* What a CPU kernel gets as native_stream. */
+struct pkvi_cpu_stream {
+    struct pkvi_pool *pool; /* runtime/base/thread.h */
+};
+
+/* Best variant this machine runs, or PKV_CPU_SCALAR. */
+enum pkv_cpu pkvi_cpu_best(void);
+/* May this machine run it? */
+bool pkvi_cpu_supports(enum pkv_cpu cpu);
+const char *pkvi_cpu_name(enum pkv_cpu cpu);
+
+/* The kernel of an operation in a CPU variant; never NULL for op < PKV_OP_COUNT. */
+const struct pkv_kernel *pkvi_cpu_kernel(enum pkv_cpu cpu, uint32_t op);
+
+#endif
