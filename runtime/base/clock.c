@@ -1,0 +1,11 @@
+/* clock.c: monotonic time. */
+#include "runtime/base/clock.h"
+
+#include <time.h>
+
+uint64_t pkvi_clock_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
