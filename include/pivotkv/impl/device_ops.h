@@ -13,8 +13,6 @@
 
 #define PKV_DEVICE_ABI 1u
 
-enum pkv_op; /* kernels/kernels.h */
-
 enum pkv_cap {
     PKV_CAP_READS_HOST = 1,   /* kernels may read pinned host memory */
     PKV_CAP_GRAPHS = 2,       /* graph_* are there */

@@ -1,0 +1,17 @@
+/* addr.h: device addresses as the pointers that CPU kernels dereference. */
+#ifndef PKV_ADDR_H
+#define PKV_ADDR_H
+
+#include <stdint.h>
+
+#include "pivotkv/types.h"
+
+/* PKV_AT(float, args->x): NULL where the address is 0. */
+#define PKV_AT(type, addr) ((type *)(uintptr_t)(addr))
+
+static inline pkv_addr pkvi_addr(const void *pointer)
+{
+    return (pkv_addr)(uintptr_t)pointer;
+}
+
+#endif
