@@ -10,7 +10,7 @@ extern "C" {
 
 struct pkv_logit_bias {
     int32_t id;
-    float bias;
+    float bias; /* [-100, 100] */
 };
 
 /* Begin with pkv_sampler_config_default(): temperature 0.8, top_k 40, top_p 0.95, min_p 0.05, no
@@ -43,10 +43,15 @@ PKV_API enum pkv_status pkv_sampler_open(const struct pkv_sampler_config *config
 PKV_API void pkv_sampler_close(struct pkv_sampler *sampler);
 
 /*
+ * Stages, in this order: bias, penalties, greedy if temperature is 0, top_k, top_p, min_p,
+ * temperature, draw (runtime/text/sampler.c says each exactly). A logit that is not finite is never
+ * chosen.
+ *
  * Choose the token that follows `past` (its last penalty_last tokens count). `position` = number of
  * tokens before it. logits: f32 [vocab], not changed. Allocates nothing; equal inputs give equal
  * tokens, whatever was sampled before. Ties go to the smaller id. Threads: one call at a time a
- * sampler. PKV_ERR_CORRUPT: no logit is finite.
+ * sampler. PKV_ERR_CORRUPT: no logit is finite; PKV_ERR_RANGE: an id of the past is outside the
+ * vocabulary.
  */
 PKV_API enum pkv_status pkv_sampler_pick(struct pkv_sampler *sampler, const float *logits,
                                          const int32_t *past, size_t past_count, uint64_t position,
