@@ -57,7 +57,11 @@ PKV_API enum pkv_status pkv_sampler_pick(struct pkv_sampler *sampler, const floa
                                          const int32_t *past, size_t past_count, uint64_t position,
                                          int32_t *id_out);
 
-/* Stop strings over a stream of bytes. */
+/*
+ * Stop strings over a stream of bytes: at most 64, each of 1 to 4096 bytes (PKV_ERR_RANGE). The
+ * text ends where one is complete first, before the longest of those complete there; so it does not
+ * depend on how the stream is cut.
+ */
 struct pkv_stop;
 PKV_API enum pkv_status pkv_stop_open(const char *const *strings, uint32_t count,
                                       struct pkv_stop **stop_out);
