@@ -81,6 +81,17 @@ const struct pkvi_gguf_key *pkvi_gguf_find_key(const struct pkvi_gguf *gguf, con
 const struct pkvi_gguf_tensor *pkvi_gguf_find_tensor(const struct pkvi_gguf *gguf,
                                                      const char *name);
 
+/* "Q4_K", as GGUF tools print it; NULL for an unknown number. */
+const char *pkvi_gguf_ggml_type_name(uint32_t ggml_type);
+/* Values and bytes of one block; false if unknown. */
+bool pkvi_gguf_ggml_type_block(uint32_t ggml_type, uint32_t *values_out, uint32_t *bytes_out);
+/* "u32", "string", ... */
+const char *pkvi_gguf_type_name(enum pkvi_gguf_type type);
+
+/* For messages: bytes of a string to print with "%.*s", at most 80, whole characters. */
+int pkvi_str_shown(struct pkvi_str str);
+bool pkvi_str_equal(struct pkvi_str str, const char *text);
+
 /*
  * Typed reads. An absent key gives *found_out = false (if found_out is not NULL; else
  * PKV_ERR_CORRUPT naming the key) and leaves the value. A key of another type is PKV_ERR_CORRUPT,
