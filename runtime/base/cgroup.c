@@ -115,15 +115,37 @@ static void take_quota(double quota, double period, struct pkvi_cgroup *out)
     }
 }
 
-static void take_memory(const char *limit, const char *used, struct pkvi_cgroup *out)
+static void take_memory(const char *limit, const char *used, uint64_t cache_bytes,
+                        struct pkvi_cgroup *out)
 {
     unsigned long long bytes = strtoull(limit, NULL, 10);
     /* v1 says "none" by a number near 2^63, v2 by the word "max" */
     if (bytes > 0 && bytes < (1ull << 60) &&
         (out->memory_bytes == 0 || bytes < out->memory_bytes)) {
         out->memory_bytes = bytes;
-        out->memory_used_bytes = strtoull(used, NULL, 10);
+        unsigned long long used_bytes = strtoull(used, NULL, 10);
+        out->memory_used_bytes = used_bytes > cache_bytes ? used_bytes - cache_bytes : 0;
     }
+}
+
+/* Page cache of the group: it can go, so it does not count as used. */
+static uint64_t read_cache(const struct group *group, bool v2)
+{
+    char name[2 * PATH_MAX + 64], key[64];
+    unsigned long long value = 0, bytes = 0;
+    snprintf(name, sizeof name, "%s%s/memory.stat", group->mount, group->path);
+    FILE *file = fopen(name, "re");
+    if (!file) {
+        return 0;
+    }
+    while (fscanf(file, "%63s %llu", key, &value) == 2) {
+        const char *what = v2 ? key : strncmp(key, "total_", 6) == 0 ? key + 6 : "";
+        if (strcmp(what, "active_file") == 0 || strcmp(what, "inactive_file") == 0) {
+            bytes += value;
+        }
+    }
+    fclose(file);
+    return bytes;
 }
 
 static void read_limits(const struct group *group, bool v2, struct pkvi_cgroup *out)
@@ -138,7 +160,7 @@ static void read_limits(const struct group *group, bool v2, struct pkvi_cgroup *
     }
     if (read_words(group, v2 ? "memory.max" : "memory.limit_in_bytes", a, b) &&
         read_words(group, v2 ? "memory.current" : "memory.usage_in_bytes", c, d)) {
-        take_memory(a, c, out);
+        take_memory(a, c, read_cache(group, v2), out);
     }
 }
 

@@ -7,7 +7,7 @@
 struct pkvi_cgroup {
     double cpus;                /* CPU quota, 0 = none */
     uint64_t memory_bytes;      /* least limit of this group and its parents, 0 = none */
-    uint64_t memory_used_bytes; /* of the group with that limit, 0 where there is none */
+    uint64_t memory_used_bytes; /* of the group with that limit, without page cache */
 };
 
 /*
