@@ -13,8 +13,16 @@
 
 #define SCALAR_OPERATIONS(X)                                                                       \
     X(PKV_OP_EMBED, embed, scalar)                                                                 \
+    X(PKV_OP_NORM, norm, scalar)                                                                   \
     X(PKV_OP_QUANTIZE, quantize, scalar)                                                           \
-    X(PKV_OP_LINEAR, linear, scalar)
+    X(PKV_OP_LINEAR, linear, scalar)                                                               \
+    X(PKV_OP_GLU, glu, scalar)                                                                     \
+    X(PKV_OP_ROPE_TABLE, rope_table, scalar)                                                       \
+    X(PKV_OP_ROPE, rope, scalar)                                                                   \
+    X(PKV_OP_APPEND, append, scalar)                                                               \
+    X(PKV_OP_ATTEND, attend, scalar)                                                               \
+    X(PKV_OP_SOFTCAP, softcap, scalar)                                                             \
+    X(PKV_OP_TOPK, topk, scalar)
 
 #define VECTOR_OPERATIONS(X, variant) X(PKV_OP_QUANTIZE, quantize, variant)
 

@@ -1,0 +1,107 @@
+/* cost.c: arithmetic and bytes of one launch, from its arguments. */
+#include "kernels/cost.h"
+
+#include "kernels/addr.h"
+#include "kernels/kv_view.h"
+
+/* Operations that an exponential and its kin stand for. */
+#define EXP_FLOPS 16.0
+
+static uint64_t act_bytes(const struct pkv_act *act, uint32_t rows)
+{
+    uint64_t values = (uint64_t)rows * act->cols, bytes = 0;
+    bytes += act->f32 ? 4 * values : 0;
+    bytes += act->q8 ? values + values / 32 * 4 + values / 16 * 2 : 0;
+    return bytes;
+}
+
+void pkvi_cost_norm(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_norm *norm = args;
+    uint64_t values = (uint64_t)norm->rows * norm->cols;
+    uint64_t written = norm->residual ? 8 * values : act_bytes(&norm->out, norm->rows);
+    *cost_out = (struct pkv_cost){.flops = 5.0 * (double)values,
+                                  .local_bytes = 4 * values + 4 * (uint64_t)norm->cols + written};
+}
+
+void pkvi_cost_glu(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_glu *glu = args;
+    uint64_t values = (uint64_t)glu->rows * glu->cols;
+    *cost_out = (struct pkv_cost){.flops = (EXP_FLOPS + 6.0) * (double)values,
+                                  .local_bytes = 8 * values + act_bytes(&glu->out, glu->rows)};
+}
+
+void pkvi_cost_rope_table(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_rope_table *table = args;
+    uint64_t angles = (uint64_t)table->rows * table->pairs;
+    *cost_out = (struct pkv_cost){.flops = 3.0 * EXP_FLOPS * (double)angles,
+                                  .local_bytes = 8 * angles + 8 * (uint64_t)table->pairs +
+                                                 4 * (uint64_t)table->rows};
+}
+
+void pkvi_cost_rope(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_rope *rope = args;
+    uint64_t values = (uint64_t)rope->rows * (rope->heads + rope->kv_heads) * rope->head_dim;
+    uint64_t table = (uint64_t)rope->rows * rope->pairs * 2;
+    *cost_out =
+        (struct pkv_cost){.flops = 8.0 * (double)values, .local_bytes = 8 * values + 4 * table};
+}
+
+void pkvi_cost_append(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_append *append = args;
+    uint64_t entries = (uint64_t)append->rows * append->kv_heads;
+    uint64_t entry_bytes = pkvi_kv_entry_bytes(append->kv_type, append->head_dim);
+    *cost_out =
+        (struct pkv_cost){.flops = 2.0 * (double)(entries * append->head_dim),
+                          .local_bytes = entries * (8 * (uint64_t)append->head_dim + entry_bytes)};
+}
+
+/* Keys that the rows of a span see, all rows together; and the keys that at least one sees. */
+static void span_keys(const struct pkv_row_span *span, uint32_t window, uint64_t *pairs_out,
+                      uint64_t *keys_out)
+{
+    uint32_t last = span->first_position + span->rows - 1;
+    *keys_out = last + 1 - pkvi_first_key(span->first_position, window);
+    *pairs_out = 0;
+    for (uint32_t row = 0; row < span->rows; row++) {
+        uint32_t position = span->first_position + row;
+        *pairs_out += position + 1 - pkvi_first_key(position, window);
+    }
+}
+
+void pkvi_cost_attend(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_attend *attend = args;
+    const struct pkv_row_span *spans = PKV_AT(const struct pkv_row_span, attend->spans);
+    uint64_t entry_bytes = pkvi_kv_entry_bytes(attend->kv_type, attend->head_dim);
+    uint64_t values = (uint64_t)attend->rows * attend->heads * attend->head_dim;
+    double per_pair = 4.0 * attend->head_dim + EXP_FLOPS + (attend->softcap > 0 ? EXP_FLOPS : 0);
+    *cost_out =
+        (struct pkv_cost){.local_bytes = 4 * values + act_bytes(&attend->out, attend->rows)};
+    for (uint32_t i = 0; i < attend->span_count; i++) {
+        uint64_t pairs, keys;
+        span_keys(&spans[i], attend->window, &pairs, &keys);
+        cost_out->flops += per_pair * attend->heads * (double)pairs;
+        cost_out->local_bytes += keys * attend->kv_heads * entry_bytes;
+    }
+}
+
+void pkvi_cost_softcap(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_softcap *softcap = args;
+    uint64_t values = (uint64_t)softcap->rows * softcap->cols;
+    *cost_out =
+        (struct pkv_cost){.flops = (EXP_FLOPS + 2.0) * (double)values, .local_bytes = 8 * values};
+}
+
+void pkvi_cost_topk(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_topk *topk = args;
+    uint64_t values = (uint64_t)topk->rows * topk->cols;
+    *cost_out = (struct pkv_cost){.flops = (EXP_FLOPS + 2.0) * (double)values,
+                                  .local_bytes = 4 * values + 8 * (uint64_t)topk->rows * topk->k};
+}

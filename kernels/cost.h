@@ -1,0 +1,19 @@
+/*
+ * cost.h: what one launch of an operation costs, the same for every CPU variant. Upper bounds:
+ * arithmetic, and each byte of device memory that is read or written, counted once.
+ */
+#ifndef PKV_COST_H
+#define PKV_COST_H
+
+#include "kernels/kernels.h"
+
+void pkvi_cost_norm(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_glu(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_rope_table(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_rope(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_append(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_attend(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_softcap(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_topk(const void *args, struct pkv_cost *cost_out);
+
+#endif

@@ -1,0 +1,55 @@
+/* norm.c: RMS norm of rows, plain reference. Source: Zhang, Sennrich, arXiv:1910.07467. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cost.h"
+#include "kernels/ref/ref.h"
+#include "kernels/rows.h"
+
+static void norm_row(const struct pkv_args_norm *args, uint32_t row)
+{
+    const int32_t *index = PKV_AT(const int32_t, args->row_index);
+    uint64_t source = index ? (uint64_t)index[row] : row;
+    const float *x = PKV_AT(const float, args->x) + source * args->cols;
+    const float *weight = PKV_AT(const float, args->weight);
+    float *residual = PKV_AT(float, args->residual);
+    float scale = pkvi_ref_rms_scale(x, args->cols, args->eps);
+    for (uint32_t col = 0; col < args->cols; col += PKV_ACT_BLOCK) {
+        uint32_t count = args->cols - col < PKV_ACT_BLOCK ? args->cols - col : PKV_ACT_BLOCK;
+        float y[PKV_ACT_BLOCK];
+        for (uint32_t i = 0; i < count; i++) {
+            y[i] = x[col + i] * scale * weight[col + i];
+        }
+        if (residual) {
+            for (uint32_t i = 0; i < count; i++) {
+                residual[(uint64_t)row * args->cols + col + i] += y[i];
+            }
+        } else {
+            pkvi_ref_act_put(&args->out, row, col, y, count);
+        }
+    }
+}
+
+static void norm_unit(void *context, uint32_t unit, uint32_t worker)
+{
+    (void)worker;
+    const struct pkv_args_norm *args = context;
+    struct pkvi_rows rows = pkvi_rows_of_unit(unit, args->cols, args->rows);
+    for (uint32_t row = rows.begin; row < rows.end; row++) {
+        norm_row(args, row);
+    }
+}
+
+static enum pkv_status launch(void *native_stream, const void *args)
+{
+    const struct pkv_args_norm *norm = args;
+    return pkvi_rows_run(native_stream, norm_unit, norm, norm->rows, norm->cols);
+}
+
+const struct pkv_kernel pkvi_kernel_norm_scalar = {
+    .op = PKV_OP_NORM,
+    .variant = "scalar",
+    .args_bytes = sizeof(struct pkv_args_norm),
+    .launch = launch,
+    .cost = pkvi_cost_norm,
+};

@@ -1,0 +1,31 @@
+/* kernel_test.h: running one operation in every CPU variant this machine has. */
+#ifndef PKV_KERNEL_TEST_H
+#define PKV_KERNEL_TEST_H
+
+#include "kernels/addr.h"
+#include "kernels/kernels.h"
+#include "tests/support/pkv_test.h"
+
+/* for (enum pkv_cpu cpu = ...): every variant but AUTO that runs here. */
+#define PKVT_FOR_EACH_CPU(cpu)                                                                     \
+    for (uint32_t cpu = pkvt_next_cpu(PKV_CPU_AUTO); cpu <= PKV_CPU_NEON; cpu = pkvt_next_cpu(cpu))
+
+uint32_t pkvt_next_cpu(uint32_t cpu);
+
+/* Launch with a pool of `threads`. The args struct is passed by address. */
+void pkvt_run(uint32_t cpu, uint32_t op, const void *args, uint32_t threads);
+
+/* Memory that fails the test when it cannot be had. Filled with a pattern that reads as NaN. */
+void *pkvt_alloc(uint64_t bytes);
+
+/* Normal numbers. */
+float *pkvt_normal(struct pkvt_rng *rng, uint64_t count, float scale);
+
+/* An act with room for f32, and q8 where asked. */
+struct pkv_act pkvt_act(uint32_t rows, uint32_t cols, bool f32, bool q8);
+void pkvt_act_free(struct pkv_act *act);
+
+/* act.q8 is what quantising `values` gives, and its sums are right. `values` are an act's f32. */
+void pkvt_assert_quantised(const struct pkv_act *act, const float *values, uint32_t rows);
+
+#endif
