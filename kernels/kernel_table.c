@@ -24,7 +24,9 @@
     X(PKV_OP_SOFTCAP, softcap, scalar)                                                             \
     X(PKV_OP_TOPK, topk, scalar)
 
-#define VECTOR_OPERATIONS(X, variant) X(PKV_OP_QUANTIZE, quantize, variant)
+#define VECTOR_OPERATIONS(X, variant)                                                              \
+    X(PKV_OP_QUANTIZE, quantize, variant)                                                          \
+    X(PKV_OP_LINEAR, linear, variant)
 
 #define DECLARE(op, name, variant) extern const struct pkv_kernel pkvi_kernel_##name##_##variant;
 #define ENTRY(op, name, variant) [op] = &pkvi_kernel_##name##_##variant,

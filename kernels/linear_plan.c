@@ -12,7 +12,7 @@ static uint32_t ceil_div(uint64_t a, uint64_t b)
 }
 
 void pkvi_linear_plan(const struct pkv_args_linear *args, uint64_t unit_bytes, uint32_t unit_rows,
-                      uint32_t threads, struct pkvi_linear_plan *plan_out)
+                      uint32_t unit_groups, uint32_t threads, struct pkvi_linear_plan *plan_out)
 {
     uint64_t bytes = 0;
     for (uint32_t p = 0; p < args->part_count; p++) {
@@ -28,8 +28,9 @@ void pkvi_linear_plan(const struct pkv_args_linear *args, uint64_t unit_bytes, u
     for (uint32_t p = 0; p < args->part_count; p++) {
         const struct pkv_matrix *w = &args->part[p].w;
         const uint32_t groups = pkvi_matrix_groups(w->rows);
-        const uint64_t fit = target / pkvi_group_bytes(w->type, w->cols);
-        const uint32_t cuts = ceil_div(groups, fit > 0 ? fit : 1);
+        uint64_t fit = target / pkvi_group_bytes(w->type, w->cols);
+        fit = fit < 1 ? 1 : fit < unit_groups ? fit : unit_groups;
+        const uint32_t cuts = ceil_div(groups, fit);
         plan_out->unit_groups[p] = ceil_div(groups, cuts); /* all about equal */
         plan_out->first_unit[p + 1] =
             plan_out->first_unit[p] + ceil_div(groups, plan_out->unit_groups[p]) * row_blocks;

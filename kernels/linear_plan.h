@@ -22,9 +22,10 @@ struct pkvi_linear_unit {
     uint32_t first_group, groups, first_row, rows;
 };
 
-/* unit_bytes: packed weights a unit reads at most (but a group at least); unit_rows: rows in it. */
+/* A unit takes at most unit_rows rows, unit_groups groups and unit_bytes of weights, but a group at
+ * least. */
 void pkvi_linear_plan(const struct pkv_args_linear *args, uint64_t unit_bytes, uint32_t unit_rows,
-                      uint32_t threads, struct pkvi_linear_plan *plan_out);
+                      uint32_t unit_groups, uint32_t threads, struct pkvi_linear_plan *plan_out);
 struct pkvi_linear_unit pkvi_linear_unit(const struct pkvi_linear_plan *plan, uint32_t unit);
 
 void pkvi_cost_embed(const void *args, struct pkv_cost *cost_out);
