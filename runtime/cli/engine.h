@@ -1,0 +1,77 @@
+/* engine.h: what commands with a model share: their options, and opening all in the right order. */
+#ifndef PKV_CLI_ENGINE_H
+#define PKV_CLI_ENGINE_H
+
+#include "pivotkv/pivotkv.h"
+#include "runtime/cli/options.h"
+
+struct pkvi_engine_options {
+    const char *model, *cache_dir;
+    int64_t context_tokens, threads, kv_device_bytes; /* 0 = not given */
+    int device, cpu, kv_type;                         /* words of their options */
+    double link_gbps, link_latency_us;
+    bool quiet, json;
+};
+#define PKV_ENGINE_DEVICES "auto|cpu|cuda"
+#define PKV_ENGINE_CPUS "auto|scalar|avx2|avx512|neon"
+#define PKV_ENGINE_KV_TYPES "f16|bf16|f32|q8_0"
+#define PKV_ENGINE_FAMILIES "chatml|llama2|llama3|gemma|mistral|phi3|zephyr"
+
+/* -m, --cache-dir: what finding a model file needs. */
+struct pkvi_option_set pkvi_engine_file_options(struct pkvi_engine_options *options);
+/* Device, threads, kinds of K and V. */
+struct pkvi_option_set pkvi_engine_device_options(struct pkvi_engine_options *options);
+/* -c */
+struct pkvi_option_set pkvi_engine_context_options(struct pkvi_engine_options *options);
+/* --json, --quiet */
+struct pkvi_option_set pkvi_engine_output_options(struct pkvi_engine_options *options);
+/* --quiet alone */
+struct pkvi_option_set pkvi_engine_quiet_option(struct pkvi_engine_options *options);
+
+/* After parsing: PKV_GO_ON, or the exit code after one line about a missing -m. */
+int pkvi_engine_check(const struct pkvi_engine_options *options);
+
+struct pkvi_engine {
+    char *path;
+    struct pkv_tokenizer *tokenizer;
+    struct pkv_tokenizer_info text;
+    struct pkv_device *device;
+    struct pkv_device_info device_info;
+    struct pkv_model *model;
+    struct pkv_model_info model_info;
+    struct pkv_session *session;
+    struct pkv_memory_plan plan;
+    uint32_t context_tokens; /* of the session */
+    uint64_t load_ns;
+};
+
+/*
+ * In this order, closing all at once with pkvi_engine_close(), whatever was opened. Each words its
+ * own failure: false.
+ */
+/* The path as given; else, if nothing is there and it names no folder, the file in CACHE/models. */
+bool pkvi_engine_open_path(struct pkvi_engine *engine, const struct pkvi_engine_options *options);
+/* Path and tokenizer. */
+bool pkvi_engine_open_text(struct pkvi_engine *engine, const struct pkvi_engine_options *options);
+bool pkvi_engine_open_model(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+                            bool exact);
+/* Says the memory plan first. config->kv_type and its budget come from the options. */
+bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+                              struct pkv_session_config *config);
+void pkvi_engine_close(struct pkvi_engine *engine);
+/* After pkvi_engine_open_text() alone. */
+void pkvi_engine_close_text(struct pkvi_engine *engine);
+
+/* True if text can be made into ids; else says why not: the file's damage before its lack of a
+ * vocabulary. */
+bool pkvi_engine_needs_text(const struct pkvi_engine *engine);
+
+/* Bytes of K and V in the plan, and where most of them are: "device", "pinned", "pageable". */
+uint64_t pkvi_engine_kv_bytes(const struct pkvi_engine *engine, const char **where_out);
+
+/* Model, device and memory as members of a record. */
+struct pkvi_record;
+void pkvi_engine_record(const struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+                        struct pkvi_record *record);
+
+#endif

@@ -1,0 +1,95 @@
+/* engine_text.c: owns finding a model's file and opening its tokenizer. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/cli/cli.h"
+#include "runtime/cli/engine.h"
+
+#define FIELD(name) offsetof(struct pkvi_engine_options, name)
+
+static const struct pkvi_option file_options[] = {
+    {"model", 'm', PKV_OPTION_TEXT, FIELD(model), "FILE",
+     "model file (GGUF; of several parts, any one)", 0, 0, false},
+    {"cache-dir", 0, PKV_OPTION_TEXT, FIELD(cache_dir), "DIR",
+     "where models named without a folder are looked for too, in DIR/models (default: "
+     "$XDG_CACHE_HOME/pivotkv, else ~/.cache/pivotkv)",
+     0, 0, false},
+};
+
+struct pkvi_option_set pkvi_engine_file_options(struct pkvi_engine_options *options)
+{
+    return (struct pkvi_option_set)PKV_OPTION_SET(file_options, options);
+}
+
+static char *join(const char *a, const char *b, const char *c)
+{
+    size_t bytes = strlen(a) + strlen(b) + strlen(c) + 1;
+    char *path = malloc(bytes);
+    if (path != NULL) {
+        snprintf(path, bytes, "%s%s%s", a, b, c);
+    }
+    return path;
+}
+
+static char *cached_path(const struct pkvi_engine_options *options)
+{
+    const char *cache = getenv("XDG_CACHE_HOME");
+    if (options->cache_dir != NULL) {
+        return join(options->cache_dir, "/models/", options->model);
+    }
+    if (cache != NULL && cache[0] == '/') {
+        return join(cache, "/pivotkv/models/", options->model);
+    }
+    const char *home = getenv("HOME");
+    return home != NULL ? join(home, "/.cache/pivotkv/models/", options->model) : NULL;
+}
+
+int pkvi_engine_check(const struct pkvi_engine_options *options)
+{
+    pkvi_say_quiet(options->quiet);
+    if (options->model == NULL || options->model[0] == '\0') {
+        return pkvi_say_usage("--model: a value is missing: name a GGUF file with -m FILE");
+    }
+    return PKV_GO_ON;
+}
+
+bool pkvi_engine_open_path(struct pkvi_engine *engine, const struct pkvi_engine_options *options)
+{
+    if (strchr(options->model, '/') == NULL && access(options->model, F_OK) != 0) {
+        engine->path = cached_path(options);
+        if (engine->path != NULL && access(engine->path, R_OK) == 0) {
+            return true;
+        }
+        free(engine->path);
+    }
+    engine->path = strdup(options->model);
+    if (engine->path == NULL) {
+        pkvi_say_failure("out of memory");
+    }
+    return engine->path != NULL;
+}
+
+bool pkvi_engine_open_text(struct pkvi_engine *engine, const struct pkvi_engine_options *options)
+{
+    if (!pkvi_engine_open_path(engine, options)) {
+        return false;
+    }
+    if (pkv_tokenizer_open(engine->path, &engine->tokenizer) != PKV_OK) {
+        pkvi_say_library_failure();
+        return false;
+    }
+    pkv_tokenizer_query(engine->tokenizer, &engine->text);
+    return true;
+}
+
+void pkvi_engine_close_text(struct pkvi_engine *engine)
+{
+    if (engine->tokenizer != NULL) {
+        pkv_tokenizer_close(engine->tokenizer);
+    }
+    free(engine->path);
+    engine->tokenizer = NULL;
+    engine->path = NULL;
+}

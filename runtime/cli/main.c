@@ -1,0 +1,68 @@
+/* main.c: owns the choice of the command. */
+#include <fcntl.h>
+#include <locale.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pivotkv/version.h"
+#include "runtime/cli/cli.h"
+
+static const struct pkvi_command commands[] = {
+    {"tokenize", "token ids of a text, and back", pkvi_cmd_tokenize},
+};
+#define COMMAND_COUNT (sizeof commands / sizeof commands[0])
+
+static int print_help(void)
+{
+    pkvi_out_printf("usage: pivotkv COMMAND [OPTION...]\n\n"
+                    "PivotKV runs large language models with the KV cache in host memory.\n\n"
+                    "commands:\n");
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        pkvi_out_printf("  %-10s %s\n", commands[i].name, commands[i].summary);
+    }
+    pkvi_out_printf("\npivotkv COMMAND --help tells a command's options; pivotkv --version what "
+                    "this is.\n");
+    return pkvi_out_end(PKV_EXIT_OK);
+}
+
+static int print_version(void)
+{
+    pkvi_out_printf("pivotkv %s\ncommit %s\nbuild %s\n", pkv_version(), pkv_commit(), pkv_build());
+    return pkvi_out_end(PKV_EXIT_OK);
+}
+
+/* A file opened later must not become stdin, stdout or stderr. Writing to a stdout that was closed
+ * still fails: it becomes one that can only be read. */
+static void hold_standard_files(void)
+{
+    for (int file = STDIN_FILENO; file <= STDERR_FILENO; file++) {
+        if (fcntl(file, F_GETFD) == -1) {
+            open("/dev/null", file == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    hold_standard_files();
+    signal(SIGPIPE, SIG_IGN);
+    setlocale(LC_CTYPE, ""); /* only for the characters of the line editor */
+    if (argc < 2) {
+        return pkvi_say_usage("a command is missing (see pivotkv --help)");
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        return print_help();
+    }
+    if (strcmp(name, "--version") == 0) {
+        return print_version();
+    }
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(commands[i].name, name) == 0) {
+            pkvi_say_command(name);
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    return pkvi_say_usage("'%.100s' is not a command (see pivotkv --help)", name);
+}
