@@ -60,6 +60,15 @@ PKV_API void pkv_device_close(struct pkv_device *device);
 PKV_API enum pkv_status pkv_device_query(struct pkv_device *device,
                                          struct pkv_device_info *info_out);
 
+/*
+ * What this machine has for the runtime (CPU, caches, NUMA, memory and its limits, huge pages, GPU
+ * driver), and the commands that would change what is in the way: lines to read, or one JSON object
+ * {cpu, nodes, memory, gpu, findings: [{name, state: ok|note|change, text, fix}]}. The text belongs
+ * to the caller, who calls free().
+ * PKV_ERR_NO_MEMORY, PKV_ERR_IO: nothing is written. Cost: some 10 ms.
+ */
+PKV_API enum pkv_status pkv_doctor(bool json, char **text_out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,6 +3,7 @@
 #define PIVOTKV_PIVOTKV_H
 
 #include "pivotkv/device.h"
+#include "pivotkv/log.h"
 #include "pivotkv/model.h"
 #include "pivotkv/sampler.h"
 #include "pivotkv/session.h"
