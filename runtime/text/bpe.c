@@ -70,16 +70,13 @@ static void decode_pieces(const struct letter letter[256], struct pkvi_vocab *vo
         uint32_t bytes = vocab->piece[id].text_bytes, count = 0;
         for (uint32_t i = 0; i < bytes;) {
             unsigned char c = (unsigned char)text[i];
-            int length = pkvi_utf8_look(text + i, bytes - i), byte = -1;
-            if (length == 1 || length == 2) {
-                byte = byte_of[length == 1 ? c : (c & 0x1f) << 6 | (text[i + 1] & 0x3f)];
+            bool two = (c & 0xe0) == 0xc0 && i + 1 < bytes && (text[i + 1] & 0xc0) == 0x80;
+            int byte = c < 0x80 ? byte_of[c] : -1;
+            if (two) {
+                byte = byte_of[(c & 0x1f) << 6 | (text[i + 1] & 0x3f)];
             }
-            if (byte >= 0) {
-                scratch[count++] = (char)byte;
-                i += (uint32_t)length;
-            } else {
-                scratch[count++] = text[i++];
-            }
+            scratch[count++] = byte >= 0 ? (char)byte : text[i];
+            i += two && byte >= 0 ? 2 : 1;
         }
         if (count != bytes || memcmp(scratch, text, count) != 0) {
             pkvi_vocab_set_out(vocab, id, scratch, count);

@@ -76,38 +76,41 @@ static bool is_space(const char *text, size_t bytes)
 /* Bit of "a character that ends in byte `last`, then the character at text". */
 static uint32_t touch_bit(char last, const char *text, size_t bytes)
 {
-    uint32_t follower = is_space(text, bytes) ? 256 : (unsigned char)text[0];
+    bool space = text[0] == SPACE[0] && is_space(text, bytes);
+    uint32_t follower = space ? 256 : (unsigned char)text[0];
     return (unsigned char)last * FOLLOWERS + follower;
 }
 
-/* Characters of pieces: whole ones, and byte by byte what is not UTF-8. */
+/* Length of the next character; what is not UTF-8 goes byte by byte. */
 static size_t character(const char *text, size_t bytes)
 {
-    int length = pkvi_utf8_look(text, bytes);
+    int length = (unsigned char)text[0] < 0x80 ? 1 : pkvi_utf8_look(text, bytes);
     return length > 0 ? (size_t)length : 1;
 }
 
-/* What of a piece touches, and what it decodes to: U+2581 is a space. */
-static void read_piece(struct pkvi_spm *spm, struct pkvi_vocab *vocab, uint32_t id, char *scratch)
+/* What of a piece touches. */
+static void note_touches(struct pkvi_spm *spm, const char *text, uint32_t bytes)
 {
-    const char *text = vocab->blob + vocab->piece[id].text_at;
-    uint32_t bytes = vocab->piece[id].text_bytes, count = 0;
-    bool has_space = false;
     for (uint32_t at = 0, step; at < bytes; at += step) {
         step = (uint32_t)character(text + at, bytes - at);
         if (at > 0) {
             uint32_t bit = touch_bit(text[at - 1], text + at, bytes - at);
             spm->touches[bit / 64] |= (uint64_t)1 << (bit % 64);
         }
-        if (is_space(text + at, bytes - at)) {
-            scratch[count++] = ' ';
-            has_space = true;
-        } else {
-            memcpy(scratch + count, text + at, step);
-            count += step;
-        }
     }
-    if (has_space && vocab->kind[id] == PKVI_TOKEN_NORMAL) {
+}
+
+/* U+2581 is a space in what a piece decodes to. */
+static void decode_piece(struct pkvi_vocab *vocab, uint32_t id, char *scratch)
+{
+    const char *text = vocab->blob + vocab->piece[id].text_at;
+    uint32_t bytes = vocab->piece[id].text_bytes, count = 0;
+    for (uint32_t at = 0; at < bytes; count++) {
+        bool space = text[at] == SPACE[0] && is_space(text + at, bytes - at);
+        scratch[count] = space ? ' ' : text[at];
+        at += space ? (uint32_t)sizeof SPACE : 1;
+    }
+    if (count < bytes) {
         pkvi_vocab_set_out(vocab, id, scratch, count);
     }
 }
@@ -149,7 +152,10 @@ enum pkv_status pkvi_spm_open(const struct pkvi_gguf *gguf, struct pkvi_vocab *v
     }
     for (uint32_t id = 0; id < vocab->count; id++) {
         if (can_be_made(vocab, id)) {
-            read_piece(spm, vocab, id, scratch);
+            note_touches(spm, vocab->blob + vocab->piece[id].text_at, vocab->piece[id].text_bytes);
+        }
+        if (vocab->kind[id] == PKVI_TOKEN_NORMAL) {
+            decode_piece(vocab, id, scratch);
         }
     }
     find_bytes(spm, unk);

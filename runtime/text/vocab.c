@@ -93,19 +93,15 @@ bool pkvi_vocab_is_control(const struct pkvi_vocab *vocab, int32_t id)
     return vocab->kind[id] == PKVI_TOKEN_CONTROL || vocab->kind[id] == PKVI_TOKEN_UNKNOWN;
 }
 
-/* Sum of all texts, checked to leave room for as much decoded output behind 32-bit offsets. */
+/* Sum of all texts (an array is lengths of 8 bytes and texts); with as much decoded output behind
+ * it, it must suit 32-bit offsets. */
 static enum pkv_status measure(const struct pkvi_gguf *gguf, const struct pkvi_gguf_key *tokens,
                                struct pkvi_vocab *vocab)
 {
-    uint64_t total = 0;
-    for (uint32_t id = 0; id < vocab->count; id++) {
-        struct pkvi_str text;
-        PKV_TRY(pkvi_gguf_array_str(gguf, tokens, id, &text));
-        if (text.bytes > UINT32_MAX / 2 - total) {
-            return PKV_FAIL(PKV_ERR_CORRUPT, "%s: " KEY_TOKENS ": more than 2 GiB of text",
-                            pkvi_gguf_path(gguf));
-        }
-        total += text.bytes;
+    uint64_t total = tokens->value_bytes - 8 * tokens->count;
+    if (total > UINT32_MAX / 2) {
+        return PKV_FAIL(PKV_ERR_CORRUPT, "%s: " KEY_TOKENS ": %llu bytes of text, at most 2 GiB",
+                        pkvi_gguf_path(gguf), (unsigned long long)total);
     }
     vocab->blob_bytes = (uint32_t)total;
     return PKV_OK;
