@@ -97,18 +97,35 @@ static enum pkv_status read_ids(const struct pkvi_gguf *gguf, struct pkv_tokeniz
     return read_id(gguf, "tokenizer.ggml.eot_token_id", count, -1, &tokenizer->eot);
 }
 
+/*
+ * Text of a user must never end a turn: what the file names as BOS, EOS or EOT is a control token
+ * even where its type says user-defined, and so is "</s>" where "<s>" is the BOS (Phi-3; in Gemma's
+ * vocabulary both are HTML). Before markers are made.
+ */
+static void guard_ends(struct pkv_tokenizer *tokenizer)
+{
+    struct pkvi_vocab *vocab = &tokenizer->vocab;
+    int32_t guarded[4] = {tokenizer->bos, tokenizer->eos, tokenizer->eot, -1};
+    if (tokenizer->bos >= 0 && pkvi_vocab_find(vocab, "<s>", 3) == tokenizer->bos) {
+        guarded[3] = pkvi_vocab_find(vocab, "</s>", 4);
+    }
+    for (size_t i = 0; i < sizeof guarded / sizeof guarded[0]; i++) {
+        int32_t id = guarded[i];
+        if (id >= 0 && vocab->kind[id] == PKVI_TOKEN_USER) {
+            vocab->kind[id] = PKVI_TOKEN_CONTROL;
+        }
+        if (id >= 0 && i > 0) {
+            vocab->is_end[id] = true;
+        }
+    }
+}
+
 /* A file without eot_token_id names the end of a turn only by the token's text. */
 static void find_end_of_turn(struct pkv_tokenizer *tokenizer)
 {
     static const char *const names[] = {"<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>"};
     for (size_t i = 0; i < sizeof names / sizeof names[0] && tokenizer->eot < 0; i++) {
         tokenizer->eot = pkvi_vocab_find(&tokenizer->vocab, names[i], strlen(names[i]));
-    }
-    if (tokenizer->eos >= 0) {
-        tokenizer->vocab.is_end[tokenizer->eos] = true;
-    }
-    if (tokenizer->eot >= 0) {
-        tokenizer->vocab.is_end[tokenizer->eot] = true;
     }
 }
 
@@ -170,6 +187,8 @@ static enum pkv_status open_text(const struct pkvi_gguf *gguf, struct pkv_tokeni
     struct pkvi_vocab *vocab = &tokenizer->vocab;
     PKV_TRY(pkvi_vocab_open(gguf, vocab));
     PKV_TRY(read_ids(gguf, tokenizer, is_spm));
+    find_end_of_turn(tokenizer);
+    guard_ends(tokenizer);
     if (is_spm) {
         PKV_TRY(pkvi_spm_open(gguf, vocab, tokenizer->unk, &tokenizer->spm));
     } else {
@@ -178,7 +197,6 @@ static enum pkv_status open_text(const struct pkvi_gguf *gguf, struct pkv_tokeni
     }
     PKV_TRY(read_add_bos(gguf, tokenizer));
     PKV_TRY(read_strips(gguf, tokenizer));
-    find_end_of_turn(tokenizer);
     PKV_TRY(pkvi_markers_open(vocab, false, &tokenizer->user_markers));
     return pkvi_markers_open(vocab, true, &tokenizer->all_markers);
 }

@@ -7,9 +7,11 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "pivotkv/text.h"
+#include "tests/support/gguf_builder.h"
 
 static void check_ids(const struct pkv_tokenizer *tokenizer, json_t *row, const char *field,
                       uint32_t flags)
@@ -52,6 +54,51 @@ static void check_model(const char *model_path, const char *rows_path)
     json_decref(file);
 }
 
+/* smollm2's vocabulary with another pre-tokenizer: only the cutting into words differs. */
+static struct pkv_tokenizer *open_with_pre(const char *pre)
+{
+    static const char key[] = "tokenizer.ggml.pre\x08\0\0\0\x06\0\0\0\0\0\0\0smollm";
+    size_t bytes, pre_bytes = strlen(pre), key_bytes = sizeof key - 1;
+    char *file = pkvt_read_file(pkvt_path("golden/tokens/vocab_smollm2.gguf"), &bytes);
+    char *found = memmem(file, bytes, key, key_bytes);
+    assert_non_null(found);
+    size_t head = (size_t)(found - file) + key_bytes - 6, tail = bytes - head - 6;
+    char *changed = malloc(bytes + pre_bytes);
+    memcpy(changed, file, head);
+    changed[head - 8] = (char)pre_bytes;
+    memcpy(changed + head, pre, pre_bytes);
+    memcpy(changed + head + pre_bytes, file + head + 6, tail);
+    struct pkv_tokenizer *tokenizer;
+    assert_ok(pkv_tokenizer_open(pkvt_memory_file(changed, head + pre_bytes + tail), &tokenizer));
+    free(changed);
+    free(file);
+    return tokenizer;
+}
+
+static void check_pre(const char *pre)
+{
+    struct pkv_tokenizer *tokenizer = open_with_pre(pre);
+    json_t *file = json_load_file(pkvt_path("golden/tokens/tokens_pre.json"), JSON_ALLOW_NUL, NULL);
+    json_t *row;
+    size_t i;
+    assert_true(json_array_size(json_object_get(file, "rows")) >= 99);
+    json_array_foreach(json_object_get(file, "rows"), i, row)
+    {
+        check_ids(tokenizer, row, pre, 0);
+    }
+    pkv_tokenizer_close(tokenizer);
+    json_decref(file);
+}
+
+static void test_tokens__other_pre_tokenizers__equal(void **state)
+{
+    (void)state;
+    check_pre("default");
+    check_pre("gpt-2");
+    check_pre("llama-bpe");
+    check_pre("qwen2");
+}
+
 static void test_tokens__smollm2__equal(void **state)
 {
     (void)state;
@@ -73,6 +120,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokens__smollm2__equal),
+        cmocka_unit_test(test_tokens__other_pre_tokenizers__equal),
         cmocka_unit_test(test_tokens__gemma3__equal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
