@@ -88,8 +88,6 @@ struct pkvi_record {
 };
 /* Holds schema ("pivotkv/NAME/1"), build, commit, machine. */
 void pkvi_record_begin(struct pkvi_record *record, const char *name);
-/* The same members put before those of an object, which is taken over. */
-void pkvi_record_wrap(struct pkvi_record *record, const char *name, json_t *members);
 void pkvi_record_set(struct pkvi_record *record, const char *key, json_t *value);
 void pkvi_record_text(struct pkvi_record *record, const char *key, const char *text);
 void pkvi_record_int(struct pkvi_record *record, const char *key, uint64_t value);
@@ -99,6 +97,9 @@ void pkvi_record_ids(struct pkvi_record *record, const char *key, const int32_t 
 /* Writes the line and frees the record: `code`, or PKV_EXIT_FAILED. */
 int pkvi_record_end(struct pkvi_record *record, int code);
 json_t *pkvi_json_real(double value);
+/* Writes what the library made: a text as it is, or one JSON object with the members of a record
+ * before its own. Frees it; gives the exit code. */
+int pkvi_out_library_text(const char *name, bool json, char *text);
 
 /* clock.c: time and memory of this process. */
 uint64_t pkvi_now_ns(void);

@@ -88,6 +88,13 @@ static void print_option(const struct pkvi_option *option)
     print_wrapped(option->help, NAME_COLUMNS);
 }
 
+static void print_set(const struct pkvi_option_set *set)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        print_option(&set->options[i]);
+    }
+}
+
 void pkvi_help_print(const struct pkvi_usage *usage, const struct pkvi_option_set *sets,
                      uint32_t set_count)
 {
@@ -95,9 +102,9 @@ void pkvi_help_print(const struct pkvi_usage *usage, const struct pkvi_option_se
     pkvi_out_write(usage->summary, strlen(usage->summary));
     pkvi_out_printf("\n\n");
     for (uint32_t s = 0; s < set_count; s++) {
-        for (uint32_t i = 0; i < sets[s].count; i++) {
-            print_option(&sets[s].options[i]);
-        }
+        print_set(&sets[s]);
     }
+    struct pkvi_option_set log = pkvi_log_options();
+    print_set(&log);
     pkvi_out_printf("  -h, --help                show this\n");
 }

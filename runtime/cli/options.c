@@ -31,24 +31,20 @@ static bool takes_value(const struct pkvi_option *option)
     return option->kind != PKV_OPTION_FLAG;
 }
 
-static void fill(struct parser *parser, const struct pkvi_option_set *sets, uint32_t set_count)
+static void add_set(struct parser *parser, const struct pkvi_option_set *set)
 {
-    char *shorts = parser->shorts;
-    *shorts++ = ':';
-    *shorts++ = 'h';
-    for (uint32_t s = 0; s < set_count; s++) {
-        for (uint32_t i = 0; i < sets[s].count && parser->count < OPTIONS_MOST; i++) {
-            const struct pkvi_option *option = &sets[s].options[i];
-            uint32_t at = parser->count++;
-            parser->slots[at] = (struct slot){option, (char *)sets[s].target + option->offset};
-            parser->longs[at] =
-                (struct option){option->name, takes_value(option) ? required_argument : no_argument,
-                                NULL, FIRST_CODE + (int)at};
-            if (option->letter != 0) {
-                *shorts++ = option->letter;
-                if (takes_value(option)) {
-                    *shorts++ = ':';
-                }
+    char *shorts = parser->shorts + strlen(parser->shorts);
+    for (uint32_t i = 0; i < set->count && parser->count < OPTIONS_MOST; i++) {
+        const struct pkvi_option *option = &set->options[i];
+        uint32_t at = parser->count++;
+        parser->slots[at] = (struct slot){option, (char *)set->target + option->offset};
+        parser->longs[at] =
+            (struct option){option->name, takes_value(option) ? required_argument : no_argument,
+                            NULL, FIRST_CODE + (int)at};
+        if (option->letter != 0) {
+            *shorts++ = option->letter;
+            if (takes_value(option)) {
+                *shorts++ = ':';
             }
         }
     }
@@ -208,11 +204,32 @@ static int refuse_option(const struct parser *parser, int code, char **argv)
     return pkvi_say_usage("unknown or ambiguous option '%.100s' (see --help)", argv[optind - 1]);
 }
 
+static int check_operands(const struct pkvi_usage *usage, int argc, char **argv,
+                          const char **operands_out)
+{
+    uint32_t left = (uint32_t)(argc - optind);
+    if (left < usage->operands) {
+        return pkvi_say_usage("%s is missing (see --help)", usage->operand);
+    }
+    if (left > usage->operands) {
+        return pkvi_say_usage("'%.100s' is one argument too many (see --help)",
+                              argv[optind + (int)usage->operands]);
+    }
+    for (uint32_t i = 0; i < left; i++) {
+        operands_out[i] = argv[optind + (int)i];
+    }
+    return PKV_GO_ON;
+}
+
 int pkvi_options_parse(const struct pkvi_usage *usage, const struct pkvi_option_set *sets,
                        uint32_t set_count, int argc, char **argv, const char **operands_out)
 {
-    struct parser parser = {.count = 0};
-    fill(&parser, sets, set_count);
+    struct parser parser = {.count = 0, .shorts = ":h"};
+    for (uint32_t s = 0; s < set_count; s++) {
+        add_set(&parser, &sets[s]);
+    }
+    struct pkvi_option_set log = pkvi_log_options();
+    add_set(&parser, &log);
     opterr = 0;
     for (;;) {
         int code = getopt_long_only(argc, argv, parser.shorts, parser.longs, NULL);
@@ -231,16 +248,6 @@ int pkvi_options_parse(const struct pkvi_usage *usage, const struct pkvi_option_
             return refuse_value(slot->option, optarg);
         }
     }
-    uint32_t left = (uint32_t)(argc - optind);
-    if (left < usage->operands) {
-        return pkvi_say_usage("%s is missing (see --help)", usage->operand);
-    }
-    if (left > usage->operands) {
-        return pkvi_say_usage("'%.100s' is one argument too many (see --help)",
-                              argv[optind + (int)usage->operands]);
-    }
-    for (uint32_t i = 0; i < left; i++) {
-        operands_out[i] = argv[optind + (int)i];
-    }
-    return PKV_GO_ON;
+    pkvi_log_begin();
+    return check_operands(usage, argc, argv, operands_out);
 }

@@ -71,8 +71,8 @@ struct pkvi_usage {
 
 /*
  * Parse argv into the sets, GNU style: --name value, --name=value, -n value, unique beginnings of
- * names, "--" ends options, -name for a long name too. PKV_GO_ON, with operands in operands_out;
- * else the exit code after --help or one line about the first mistake.
+ * names, "--" ends options, -name for a long name too. Those of log.c are added. PKV_GO_ON, with
+ * operands in operands_out; else the exit code after --help or one line about the first mistake.
  */
 int pkvi_options_parse(const struct pkvi_usage *usage, const struct pkvi_option_set *sets,
                        uint32_t set_count, int argc, char **argv, const char **operands_out);
@@ -82,6 +82,10 @@ struct pkvi_word {
     char text[16];
 };
 struct pkvi_word pkvi_choice_word(const char *words, int index);
+
+/* log.c: the options that every command has, and handing them to the library after parsing. */
+struct pkvi_option_set pkvi_log_options(void);
+void pkvi_log_begin(void);
 
 /* Sampling options, and the config they make. */
 struct pkvi_sampling {

@@ -53,13 +53,6 @@ void pkvi_record_begin(struct pkvi_record *record, const char *name)
     pkvi_record_set(record, "machine", machine());
 }
 
-void pkvi_record_wrap(struct pkvi_record *record, const char *name, json_t *members)
-{
-    pkvi_record_begin(record, name);
-    record->failed |= members == NULL || json_object_update_missing(record->root, members) != 0;
-    json_decref(members);
-}
-
 void pkvi_record_set(struct pkvi_record *record, const char *key, json_t *value)
 {
     record->failed |= json_object_set_new(record->root, key, value) != 0;
@@ -117,5 +110,22 @@ int pkvi_record_end(struct pkvi_record *record, int code)
     pkvi_out_write("\n", 1);
     free(text);
     pkvi_out_flush();
+    return code;
+}
+
+int pkvi_out_library_text(const char *name, bool json, char *text)
+{
+    int code = PKV_EXIT_OK;
+    if (json) {
+        json_t *members = json_loads(text, 0, NULL);
+        struct pkvi_record record;
+        pkvi_record_begin(&record, name);
+        record.failed |= json_object_update_missing(record.root, members) != 0;
+        json_decref(members);
+        code = pkvi_record_end(&record, PKV_EXIT_OK);
+    } else {
+        pkvi_out_write(text, strlen(text));
+    }
+    free(text);
     return code;
 }
