@@ -214,8 +214,8 @@ static enum pkv_status open_all(const struct pkvi_gguf *gguf, struct pkv_tokeniz
     if (!tokenizer->pre && !(tokenizer->pre = calloc(1, 1))) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "tokenizer: one byte");
     }
-    tokenizer->chat_problem = tokenizer->chat_template ? "the file's chat template is not known"
-                                                       : "the file has no chat template";
+    tokenizer->chat_family = pkvi_chat_family(tokenizer->chat_template, tokenizer->template_bytes,
+                                              &tokenizer->chat_problem);
     if (strcmp(tokenizer->model, "no_vocab") == 0 || strcmp(tokenizer->model, "none") == 0) {
         return open_without_text(gguf, tokenizer);
     }
