@@ -78,9 +78,9 @@ const char *pkvt_model_path(const char *name)
         const char *file = gemma ? "gemma-3-270m-q4_k_m.gguf" : "SmolLM2-135M-Instruct.Q4_1.gguf";
         char *buffer = buffers[next++ % 4];
         if (cache && *cache) {
-            snprintf(buffer, sizeof buffers[0], "%s/pivotkv/%s", cache, file);
+            snprintf(buffer, sizeof buffers[0], "%s/pivotkv/models/%s", cache, file);
         } else {
-            snprintf(buffer, sizeof buffers[0], "%s/.cache/pivotkv/%s", home ? home : "", file);
+            snprintf(buffer, sizeof buffers[0], "%s/.cache/pivotkv/models/%s", home ? home : "", file);
         }
         path = buffer;
     }

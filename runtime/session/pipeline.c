@@ -1,0 +1,408 @@
+/*
+ * pipeline.c: one step: what is launched for the rows of all sequences, layer by layer.
+ *
+ * The host checks the request, writes ids, positions and spans to the staging buffer, enqueues one
+ * copy and all launches, and waits once, for the logits. It learns nothing from the device in
+ * between.
+ */
+#include "runtime/session/session.h"
+
+#include "kernels/pack.h"
+#include "runtime/base/check.h"
+#include "runtime/device/device.h"
+
+/* The rows of the step that is being enqueued. */
+struct step {
+    struct pkv_session *session;
+    uint32_t rows, span_count, logit_rows;
+};
+
+static enum pkv_status run(const struct step *step, uint32_t op, const void *args)
+{
+    return pkvi_launch(step->session->compute, step->session->kernel[op], args);
+}
+
+/* The forms of an activation buffer that these matrices read. */
+static struct pkv_act act_for(struct pkv_act act, const struct pkv_matrix *const *matrices,
+                              uint32_t count, uint32_t cols)
+{
+    bool f32 = false, q8 = false;
+    for (uint32_t i = 0; i < count; i++) {
+        bool quantised = pkvi_weight_is_quantised(matrices[i]->type);
+        q8 = q8 || quantised;
+        f32 = f32 || !quantised;
+    }
+    act.cols = cols;
+    act.f32 = f32 ? act.f32 : 0;
+    act.q8 = q8 ? act.q8 : 0;
+    return act;
+}
+
+static enum pkv_status norm(const struct step *step, pkv_addr weight, struct pkv_act out)
+{
+    const struct pkv_session *s = step->session;
+    struct pkv_args_norm args = {.x = s->buffers.x,
+                                 .weight = weight,
+                                 .out = out,
+                                 .eps = s->model->norm_eps,
+                                 .rows = step->rows,
+                                 .cols = s->model->info.width};
+    return run(step, PKV_OP_NORM, &args);
+}
+
+/* x += w act, or with a post norm x += norm(w act). */
+static enum pkv_status add_to_residual(const struct step *step, const struct pkv_matrix *w,
+                                       struct pkv_act act, pkv_addr post_norm)
+{
+    const struct pkv_session *s = step->session;
+    struct pkv_args_linear linear = {.x = act, .rows = step->rows, .part_count = 1};
+    linear.part[0] = (struct pkv_linear_part){.w = *w,
+                                              .y = post_norm ? s->buffers.y : s->buffers.x,
+                                              .y_stride = s->model->info.width,
+                                              .add = post_norm ? 0 : 1};
+    PKV_TRY(run(step, PKV_OP_LINEAR, &linear));
+    if (!post_norm) {
+        return PKV_OK;
+    }
+    struct pkv_args_norm args = {.x = s->buffers.y,
+                                 .weight = post_norm,
+                                 .residual = s->buffers.x,
+                                 .eps = s->model->norm_eps,
+                                 .rows = step->rows,
+                                 .cols = s->model->info.width};
+    return run(step, PKV_OP_NORM, &args);
+}
+
+static enum pkv_status project_qkv(const struct step *step, const struct pkvi_model_layer *layer)
+{
+    const struct pkvi_buffers *b = &step->session->buffers;
+    const struct pkv_matrix *matrices[] = {&layer->q, &layer->k, &layer->v};
+    struct pkv_act in = act_for(b->in, matrices, 3, step->session->model->info.width);
+    PKV_TRY(norm(step, layer->attn_norm, in));
+    struct pkv_args_linear args = {.x = in, .rows = step->rows, .part_count = 3};
+    const pkv_addr out[] = {b->q, b->k, b->v};
+    for (uint32_t i = 0; i < 3; i++) {
+        args.part[i] =
+            (struct pkv_linear_part){.w = *matrices[i], .y = out[i], .y_stride = matrices[i]->rows};
+    }
+    return run(step, PKV_OP_LINEAR, &args);
+}
+
+static enum pkv_status rope_and_append(const struct step *step,
+                                       const struct pkvi_model_layer *layer, pkv_addr views)
+{
+    const struct pkv_session *s = step->session;
+    const struct pkvi_buffers *b = &s->buffers;
+    struct pkv_args_rope rope = {.q = b->q,
+                                 .k = b->k,
+                                 .table = b->rope[layer->rope],
+                                 .q_norm = layer->q_norm,
+                                 .k_norm = layer->k_norm,
+                                 .eps = s->model->norm_eps,
+                                 .rows = step->rows,
+                                 .heads = layer->info.heads,
+                                 .kv_heads = layer->info.kv_heads,
+                                 .head_dim = layer->info.head_dim,
+                                 .pairs = layer->info.rope_pairs,
+                                 .halves = layer->info.rope_halves,
+                                 .q_stride = layer->q.rows,
+                                 .k_stride = layer->k.rows};
+    PKV_TRY(run(step, PKV_OP_ROPE, &rope));
+    struct pkv_args_append append = {.k = b->k,
+                                     .v = b->v,
+                                     .views = views,
+                                     .spans = b->spans,
+                                     .kv_type = s->config.kv_type,
+                                     .span_count = step->span_count,
+                                     .rows = step->rows,
+                                     .kv_heads = layer->info.kv_heads,
+                                     .head_dim = layer->info.head_dim,
+                                     .k_stride = layer->k.rows,
+                                     .v_stride = layer->v.rows};
+    return run(step, PKV_OP_APPEND, &append);
+}
+
+static enum pkv_status attention(const struct step *step, uint32_t index)
+{
+    const struct pkv_session *s = step->session;
+    const struct pkvi_buffers *b = &s->buffers;
+    const struct pkvi_model_layer *layer = &s->model->layer[index];
+    pkv_addr views = b->views + (uint64_t)index * s->config.sequences * sizeof(struct pkv_kv_view);
+    PKV_TRY(project_qkv(step, layer));
+    PKV_TRY(rope_and_append(step, layer, views));
+    const struct pkv_matrix *matrices[] = {&layer->out};
+    struct pkv_act act = act_for(b->attn, matrices, 1, layer->out.cols);
+    // Heads that are no whole blocks of 32 channels are rounded to 8 bits afterwards, a row at a
+    // time.
+    bool later = act.q8 && layer->info.head_dim % PKV_ACT_BLOCK != 0;
+    struct pkv_act direct = act;
+    if (later) {
+        direct = (struct pkv_act){.cols = act.cols, .f32 = b->attn.f32};
+    }
+    struct pkv_args_attend args = {.q = b->q,
+                                   .views = views,
+                                   .spans = b->spans,
+                                   .out = direct,
+                                   .scratch = b->scratch,
+                                   .scratch_bytes = b->scratch_bytes,
+                                   .kv_type = s->config.kv_type,
+                                   .scale = s->model->attention_scale,
+                                   .softcap = s->model->attention_softcap,
+                                   .span_count = step->span_count,
+                                   .rows = step->rows,
+                                   .heads = layer->info.heads,
+                                   .kv_heads = layer->info.kv_heads,
+                                   .head_dim = layer->info.head_dim,
+                                   .window = layer->info.window,
+                                   .q_stride = layer->q.rows};
+    PKV_TRY(run(step, PKV_OP_ATTEND, &args));
+    if (later) {
+        struct pkv_args_quantize quantize = {
+            .x = b->attn.f32, .out = act, .rows = step->rows, .cols = act.cols};
+        PKV_TRY(run(step, PKV_OP_QUANTIZE, &quantize));
+    }
+    return add_to_residual(step, &layer->out, act, layer->post_attn_norm);
+}
+
+static enum pkv_status feed_forward(const struct step *step, const struct pkvi_model_layer *layer)
+{
+    const struct pkv_session *s = step->session;
+    const struct pkvi_buffers *b = &s->buffers;
+    const struct pkv_matrix *inputs[] = {&layer->gate, &layer->up}, *output[] = {&layer->down};
+    struct pkv_act in = act_for(b->in, inputs, 2, s->model->info.width);
+    struct pkv_act act = act_for(b->ffn, output, 1, layer->down.cols);
+    PKV_TRY(norm(step, layer->ffn_norm, in));
+    struct pkv_args_linear linear = {.x = in, .rows = step->rows, .part_count = 2};
+    linear.part[0] =
+        (struct pkv_linear_part){.w = layer->gate, .y = b->gate, .y_stride = layer->gate.rows};
+    linear.part[1] =
+        (struct pkv_linear_part){.w = layer->up, .y = b->up, .y_stride = layer->up.rows};
+    PKV_TRY(run(step, PKV_OP_LINEAR, &linear));
+    struct pkv_args_glu glu = {.gate = b->gate,
+                               .up = b->up,
+                               .out = act,
+                               .kind = s->model->glu,
+                               .rows = step->rows,
+                               .cols = layer->down.cols};
+    PKV_TRY(run(step, PKV_OP_GLU, &glu));
+    return add_to_residual(step, &layer->down, act, layer->post_ffn_norm);
+}
+
+static enum pkv_status embed_rows(const struct step *step)
+{
+    const struct pkv_session *s = step->session;
+    const struct pkv_model *model = s->model;
+    struct pkv_args_embed embed = {.table = model->token_embd,
+                                   .ids = s->buffers.ids,
+                                   .x = s->buffers.x,
+                                   .scale = model->embedding_scale,
+                                   .rows = step->rows};
+    PKV_TRY(run(step, PKV_OP_EMBED, &embed));
+    for (uint32_t i = 0; i < model->rope_count; i++) {
+        const struct pkvi_model_rope *rope = &model->rope[i];
+        bool use_long = rope->freq_long && s->config.context_tokens > rope->short_context;
+        struct pkv_args_rope_table table = {.positions = s->buffers.positions,
+                                            .freq = use_long ? rope->freq_long : rope->freq,
+                                            .table = s->buffers.rope[i],
+                                            .gain = rope->gain,
+                                            .rows = step->rows,
+                                            .pairs = rope->pairs};
+        PKV_TRY(run(step, PKV_OP_ROPE_TABLE, &table));
+    }
+    return PKV_OK;
+}
+
+static enum pkv_status output_logits(const struct step *step)
+{
+    const struct pkv_session *s = step->session;
+    const struct pkv_model *model = s->model;
+    const struct pkv_matrix *matrices[] = {&model->output};
+    struct pkv_act act = act_for(s->buffers.in, matrices, 1, model->info.width);
+    struct pkv_args_norm args = {.x = s->buffers.x,
+                                 .row_index = s->buffers.row_index,
+                                 .weight = model->output_norm,
+                                 .out = act,
+                                 .eps = model->norm_eps,
+                                 .rows = step->logit_rows,
+                                 .cols = model->info.width};
+    PKV_TRY(run(step, PKV_OP_NORM, &args));
+    // Straight into pinned memory: the read-back needs no copy.
+    struct pkv_args_linear linear = {.x = act, .rows = step->logit_rows, .part_count = 1};
+    linear.part[0] = (struct pkv_linear_part){
+        .w = model->output, .y = s->buffers.logits, .y_stride = model->info.vocab};
+    PKV_TRY(run(step, PKV_OP_LINEAR, &linear));
+    if (model->final_softcap > 0.0f) {
+        struct pkv_args_softcap cap = {.x = s->buffers.logits,
+                                       .cap = model->final_softcap,
+                                       .rows = step->logit_rows,
+                                       .cols = model->info.vocab};
+        PKV_TRY(run(step, PKV_OP_SOFTCAP, &cap));
+    }
+    return PKV_OK;
+}
+
+static enum pkv_status enqueue(const struct step *step)
+{
+    struct pkv_session *s = step->session;
+    struct pkv_span span = {
+        .dst = s->buffers.upload, .src = s->buffers.staging, .bytes = s->buffers.upload_bytes};
+    PKV_TRY(pkvi_copy_async(s->compute, &span, 1));
+    PKV_TRY(embed_rows(step));
+    for (uint32_t l = 0; l < s->model->info.layers; l++) {
+        PKV_TRY(attention(step, l));
+        PKV_TRY(feed_forward(step, &s->model->layer[l]));
+    }
+    if (step->logit_rows > 0) {
+        PKV_TRY(output_logits(step));
+    }
+    return pkvi_event_record(s->done, s->compute);
+}
+
+static enum pkv_status check_part(const struct pkv_session *s, const struct pkv_step_part *part)
+{
+    const struct pkv_seq *seq = part->seq;
+    if (!seq || seq->session != s || !seq->open) {
+        return PKV_FAIL(PKV_ERR_INVALID, "step: a sequence that is not open in this session");
+    }
+    if (part->count == 0 || part->logit_rows > part->count) {
+        return PKV_FAIL(PKV_ERR_INVALID, "step: %u tokens with logits of %u rows", part->count,
+                        part->logit_rows);
+    }
+    if (part->count > s->config.context_tokens - seq->tokens) {
+        return PKV_FAIL(PKV_ERR_RANGE,
+                        "context is full: %u tokens and %u more, room for %u (--ctx-size)",
+                        seq->tokens, part->count, s->config.context_tokens);
+    }
+    for (uint32_t i = 0; i < part->count; i++) {
+        if (part->ids[i] < 0 || (uint32_t)part->ids[i] >= s->model->info.vocab) {
+            return PKV_FAIL(PKV_ERR_RANGE, "token id %d at place %u: expected 0 to %u",
+                            part->ids[i], i, s->model->info.vocab - 1);
+        }
+    }
+    return PKV_OK;
+}
+
+static enum pkv_status check_parts(const struct pkv_session *s, const struct pkv_step_part *parts,
+                                   uint32_t count)
+{
+    uint64_t rows = 0, logit_rows = 0;
+    if (s->broken) {
+        return PKV_FAIL(PKV_ERR_STATE, "the session's device failed in an earlier step");
+    }
+    if (count == 0 || count > s->config.sequences) {
+        return PKV_FAIL(PKV_ERR_RANGE, "step of %u sequences: expected 1 to %u", count,
+                        s->config.sequences);
+    }
+    for (uint32_t p = 0; p < count; p++) {
+        PKV_TRY(check_part(s, &parts[p]));
+        for (uint32_t other = 0; other < p; other++) {
+            if (parts[other].seq == parts[p].seq) {
+                return PKV_FAIL(PKV_ERR_INVALID, "step: a sequence stands in it twice");
+            }
+        }
+        rows += parts[p].count;
+        logit_rows += parts[p].logit_rows;
+    }
+    if (rows > s->config.step_rows || logit_rows > s->config.logit_rows) {
+        return PKV_FAIL(PKV_ERR_RANGE, "step of %llu rows, logits of %llu: room for %u and %u",
+                        (unsigned long long)rows, (unsigned long long)logit_rows,
+                        s->config.step_rows, s->config.logit_rows);
+    }
+    return PKV_OK;
+}
+
+/* Staging mirrors the upload buffer of the device. */
+static void *staged(const struct pkv_session *s, pkv_addr device_addr)
+{
+    return pkvi_host(s->buffers.staging + (device_addr - s->buffers.upload));
+}
+
+static struct step stage(struct pkv_session *s, const struct pkv_step_part *parts, uint32_t count)
+{
+    struct step step = {.session = s, .span_count = count};
+    int32_t *ids = staged(s, s->buffers.ids), *positions = staged(s, s->buffers.positions);
+    int32_t *row_index = staged(s, s->buffers.row_index);
+    struct pkv_row_span *spans = staged(s, s->buffers.spans);
+    for (uint32_t p = 0; p < count; p++) {
+        const struct pkv_step_part *part = &parts[p];
+        uint32_t first = part->seq->tokens;
+        spans[p] = (struct pkv_row_span){.view = part->seq->index,
+                                         .first_row = step.rows,
+                                         .rows = part->count,
+                                         .first_position = first};
+        for (uint32_t i = 0; i < part->count; i++) {
+            ids[step.rows + i] = part->ids[i];
+            positions[step.rows + i] = (int32_t)(first + i);
+        }
+        step.rows += part->count;
+        for (uint32_t i = part->logit_rows; i > 0; i--) {
+            row_index[step.logit_rows++] = (int32_t)(step.rows - i);
+        }
+    }
+    return step;
+}
+
+static enum pkv_status wait_done(struct pkv_session *s)
+{
+    if (!s->in_flight) {
+        return PKV_OK;
+    }
+    s->in_flight = false;
+    enum pkv_status status = pkvi_event_sync(s->done);
+    s->broken = status != PKV_OK;
+    return status;
+}
+
+enum pkv_status pkv_step_run(struct pkv_session *session, const struct pkv_step_part *parts,
+                             uint32_t count, const float **logits_out)
+{
+    PKV_TRY(check_parts(session, parts, count));
+    PKV_TRY(wait_done(session)); // the staging buffer is free again
+    struct step step = stage(session, parts, count);
+    enum pkv_status status = enqueue(&step);
+    session->broken = status != PKV_OK;
+    PKV_TRY(status);
+    session->in_flight = true;
+    if (step.logit_rows > 0) {
+        PKV_TRY(wait_done(session));
+    }
+    for (uint32_t p = 0; p < count; p++) {
+        struct pkv_seq *seq = parts[p].seq;
+        seq->tokens += parts[p].count;
+        seq->high = seq->tokens > seq->high ? seq->tokens : seq->high;
+    }
+    if (logits_out) {
+        *logits_out = step.logit_rows > 0 ? pkvi_host(session->buffers.logits) : NULL;
+    }
+    return PKV_OK;
+}
+
+enum pkv_status pkv_prompt_run(struct pkv_session *session, struct pkv_seq *seq, const int32_t *ids,
+                               size_t count, const volatile int *cancel, const float **logits_out)
+{
+    if (!seq || seq->session != session || count == 0) {
+        return PKV_FAIL(PKV_ERR_INVALID, "prompt of %zu tokens: expected at least 1", count);
+    }
+    uint32_t room = session->config.context_tokens - seq->tokens;
+    if (count > room) {
+        return PKV_FAIL(PKV_ERR_RANGE,
+                        "prompt of %zu tokens after %u: room for %u in a context of %u "
+                        "(--ctx-size)",
+                        count, seq->tokens, room, session->config.context_tokens);
+    }
+    for (size_t done = 0; done < count;) {
+        if (cancel && *cancel != 0) {
+            return PKV_FAIL(PKV_ERR_CANCELED, "canceled after %zu of %zu prompt tokens", done,
+                            count);
+        }
+        size_t piece = count - done;
+        piece = piece < session->config.step_rows ? piece : session->config.step_rows;
+        struct pkv_step_part part = {.seq = seq,
+                                     .ids = ids + done,
+                                     .count = (uint32_t)piece,
+                                     .logit_rows = done + piece == count ? 1 : 0};
+        PKV_TRY(pkv_step_run(session, &part, 1, logits_out));
+        done += piece;
+    }
+    return PKV_OK;
+}

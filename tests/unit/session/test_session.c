@@ -1,0 +1,189 @@
+/* The session's contract: what is refused, that a refusal changes nothing, that a step allocates
+ * nothing. */
+#include "tests/support/golden_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Counts allocations of the whole process while `counting`; the sanitizers bring their own
+ * allocator. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNTS_ALLOCATIONS 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define COUNTS_ALLOCATIONS 0
+#endif
+#endif
+#ifndef COUNTS_ALLOCATIONS
+#define COUNTS_ALLOCATIONS 1
+#endif
+
+static volatile int counting;
+static volatile int allocations;
+
+#if COUNTS_ALLOCATIONS
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t count, size_t bytes);
+extern void *__libc_realloc(void *old, size_t bytes);
+
+static void note(void)
+{
+    if (counting) {
+        __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
+    }
+}
+
+void *malloc(size_t bytes)
+{
+    note();
+    return __libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+    note();
+    return __libc_calloc(count, bytes);
+}
+
+void *realloc(void *old, size_t bytes)
+{
+    note();
+    return __libc_realloc(old, bytes);
+}
+#endif
+
+static void open_tiny(struct pkvt_engine *engine)
+{
+    const struct pkvt_engine_options options = {
+        .kv_type = PKV_KV_F16, .context = 128, .sequences = 2, .step_rows = 16};
+    pkvt_engine_open(engine, pkvt_path("golden/tiny/llama_q4_1.gguf"), &options);
+}
+
+static void test_step__bad_requests__refused_and_nothing_changed(void **state)
+{
+    (void)state;
+    struct pkvt_engine engine;
+    struct pkv_seq *a = NULL, *b = NULL, *c = NULL;
+    const int32_t ids[] = {1, 2, 3}, bad[] = {1, 320}, negative[] = {-1};
+    const float *logits = NULL;
+    open_tiny(&engine);
+    assert_ok(pkv_seq_open(engine.session, &a));
+    assert_ok(pkv_seq_open(engine.session, &b));
+    assert_status(pkv_seq_open(engine.session, &c), PKV_ERR_NO_SLOT);
+    struct pkv_step_part part = {.seq = a, .ids = bad, .count = 2, .logit_rows = 1};
+    assert_status(pkv_step_run(engine.session, &part, 1, &logits), PKV_ERR_RANGE);
+    part = (struct pkv_step_part){.seq = a, .ids = negative, .count = 1};
+    assert_status(pkv_step_run(engine.session, &part, 1, &logits), PKV_ERR_RANGE);
+    part = (struct pkv_step_part){.seq = a, .ids = ids, .count = 0};
+    assert_status(pkv_step_run(engine.session, &part, 1, &logits), PKV_ERR_INVALID);
+    part = (struct pkv_step_part){.seq = a, .ids = ids, .count = 2, .logit_rows = 3};
+    assert_status(pkv_step_run(engine.session, &part, 1, &logits), PKV_ERR_INVALID);
+    part.logit_rows = 1;
+    struct pkv_step_part twice[] = {part, part};
+    assert_status(pkv_step_run(engine.session, twice, 2, &logits), PKV_ERR_INVALID);
+    assert_status(pkv_step_run(engine.session, &part, 0, &logits), PKV_ERR_RANGE);
+    assert_int_equal(pkv_seq_tokens(a), 0);
+    assert_ok(pkv_step_run(engine.session, &part, 1, &logits));
+    assert_int_equal(pkv_seq_tokens(a), 2);
+    pkv_seq_close(b);
+    part.seq = b;
+    assert_status(pkv_step_run(engine.session, &part, 1, &logits), PKV_ERR_INVALID);
+    pkvt_engine_close(&engine);
+}
+
+static void test_prompt__longer_than_context__refused_with_numbers(void **state)
+{
+    (void)state;
+    struct pkvt_engine engine;
+    struct pkv_seq *seq = NULL;
+    int32_t ids[129] = {0};
+    const float *logits = NULL;
+    open_tiny(&engine);
+    assert_ok(pkv_seq_open(engine.session, &seq));
+    assert_status(pkv_prompt_run(engine.session, seq, ids, 129, NULL, &logits), PKV_ERR_RANGE);
+    assert_non_null(strstr(pkv_error_text(), "129"));
+    assert_non_null(strstr(pkv_error_text(), "--ctx-size"));
+    assert_ok(pkv_prompt_run(engine.session, seq, ids, 128, NULL, &logits));
+    struct pkv_step_part part = {.seq = seq, .ids = ids, .count = 1, .logit_rows = 1};
+    assert_status(pkv_step_run(engine.session, &part, 1, &logits), PKV_ERR_RANGE);
+    const int cancel = 1;
+    assert_ok(pkv_seq_truncate(seq, 0));
+    assert_status(pkv_prompt_run(engine.session, seq, ids, 40, &cancel, &logits), PKV_ERR_CANCELED);
+    pkvt_engine_close(&engine);
+}
+
+static void test_plan__lines__sum_and_limits(void **state)
+{
+    (void)state;
+    struct pkvt_engine engine;
+    struct pkv_memory_plan plan;
+    open_tiny(&engine);
+    assert_ok(pkv_session_plan(engine.model, &engine.config, &plan));
+    uint64_t device = 0;
+    for (uint32_t i = 0; i < plan.line_count; i++) {
+        device += strcmp(plan.line[i].where, "device") == 0 ? plan.line[i].bytes : 0;
+    }
+    assert_true(device == plan.device_asked_bytes);
+    assert_int_equal(plan.kv_token_bytes, 2 * 2 * 32 * 2 * 2); // layers, KV heads, size, K+V, f16
+    struct pkv_session_config config = engine.config;
+    config.kv_device_bytes = 1000;
+    assert_status(pkv_session_plan(engine.model, &config, &plan), PKV_ERR_NO_MEMORY);
+    assert_non_null(strstr(pkv_error_text(), "--ctx-size"));
+    config = engine.config;
+    config.context_tokens = 1u << 30;
+    assert_status(pkv_session_plan(engine.model, &config, &plan), PKV_ERR_RANGE);
+    config = engine.config;
+    config.sequences = 0;
+    assert_status(pkv_session_plan(engine.model, &config, &plan), PKV_ERR_RANGE);
+    pkvt_engine_close(&engine);
+}
+
+static void test_decode__hundred_steps__allocates_nothing(void **state)
+{
+    (void)state;
+    if (!COUNTS_ALLOCATIONS) {
+        skip();
+    }
+    struct pkvt_engine engine;
+    struct pkv_seq *seq = NULL;
+    const float *logits = NULL;
+    struct pkv_sampler *sampler = NULL;
+    struct pkv_sampler_config config = pkv_sampler_config_default();
+    int32_t ids[128] = {7};
+    open_tiny(&engine);
+    assert_ok(pkv_sampler_open(&config, engine.info.vocab, &sampler));
+    assert_ok(pkv_seq_open(engine.session, &seq));
+    allocations = 0;
+    counting = 1;
+    for (uint32_t i = 0; i < 100; i++) {
+        struct pkv_step_part part = {.seq = seq, .ids = &ids[i], .count = 1, .logit_rows = 1};
+        enum pkv_status status = pkv_step_run(engine.session, &part, 1, &logits);
+        if (status == PKV_OK) {
+            status = pkv_sampler_pick(sampler, logits, ids, i + 1, i + 1, &ids[i + 1]);
+        }
+        if (status != PKV_OK) {
+            break;
+        }
+    }
+    counting = 0;
+    assert_int_equal(pkv_seq_tokens(seq), 100);
+    assert_int_equal(allocations, 0);
+    free(malloc(16)); // the counter can count
+    counting = 1;
+    free(malloc(16));
+    counting = 0;
+    assert_int_equal(allocations, 1);
+    pkv_sampler_close(sampler);
+    pkvt_engine_close(&engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_step__bad_requests__refused_and_nothing_changed),
+        cmocka_unit_test(test_prompt__longer_than_context__refused_with_numbers),
+        cmocka_unit_test(test_plan__lines__sum_and_limits),
+        cmocka_unit_test(test_decode__hundred_steps__allocates_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
