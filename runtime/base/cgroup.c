@@ -115,19 +115,6 @@ static void take_quota(double quota, double period, struct pkvi_cgroup *out)
     }
 }
 
-static void take_memory(const char *limit, const char *used, uint64_t cache_bytes,
-                        struct pkvi_cgroup *out)
-{
-    unsigned long long bytes = strtoull(limit, NULL, 10);
-    /* v1 says "none" by a number near 2^63, v2 by the word "max" */
-    if (bytes > 0 && bytes < (1ull << 60) &&
-        (out->memory_bytes == 0 || bytes < out->memory_bytes)) {
-        out->memory_bytes = bytes;
-        unsigned long long used_bytes = strtoull(used, NULL, 10);
-        out->memory_used_bytes = used_bytes > cache_bytes ? used_bytes - cache_bytes : 0;
-    }
-}
-
 /* Page cache of the group: it can go, so it does not count as used. */
 static uint64_t read_cache(const struct group *group, bool v2)
 {
@@ -148,7 +135,7 @@ static uint64_t read_cache(const struct group *group, bool v2)
     return bytes;
 }
 
-static void read_limits(const struct group *group, bool v2, struct pkvi_cgroup *out)
+static void read_cpu_limit(const struct group *group, bool v2, struct pkvi_cgroup *out)
 {
     char a[64], b[64], c[64], d[64];
     if (v2 && read_words(group, "cpu.max", a, b)) {
@@ -158,20 +145,39 @@ static void read_limits(const struct group *group, bool v2, struct pkvi_cgroup *
         read_words(group, "cpu.cfs_period_us", c, d)) {
         take_quota(strtod(a, NULL), strtod(c, NULL), out);
     }
-    if (read_words(group, v2 ? "memory.max" : "memory.limit_in_bytes", a, b) &&
-        read_words(group, v2 ? "memory.current" : "memory.usage_in_bytes", c, d)) {
-        take_memory(a, c, read_cache(group, v2), out);
-    }
 }
 
-static void walk(const char *root, const char *controller, struct pkvi_cgroup *out)
+static void read_memory_limit(const struct group *group, bool v2, struct pkvi_cgroup *out)
+{
+    char limit[64], used[64], rest[64];
+    if (!read_words(group, v2 ? "memory.max" : "memory.limit_in_bytes", limit, rest)) {
+        return;
+    }
+    /* v1 says "none" by a number near 2^63, v2 by the word "max" */
+    unsigned long long bytes = strtoull(limit, NULL, 10);
+    if (bytes == 0 || bytes >= (1ull << 60) ||
+        (out->memory_bytes > 0 && bytes >= out->memory_bytes) ||
+        !read_words(group, v2 ? "memory.current" : "memory.usage_in_bytes", used, rest)) {
+        return;
+    }
+    unsigned long long used_bytes = strtoull(used, NULL, 10), cache_bytes = read_cache(group, v2);
+    out->memory_bytes = bytes;
+    out->memory_used_bytes = used_bytes > cache_bytes ? used_bytes - cache_bytes : 0;
+}
+
+static void walk(const char *root, const char *controller, uint32_t want, struct pkvi_cgroup *out)
 {
     struct group group;
     if (!find_path(root, controller, group.path) || !find_mount(root, controller, &group)) {
         return;
     }
     for (;;) {
-        read_limits(&group, controller[0] == '\0', out);
+        if (want & PKVI_CGROUP_CPU) {
+            read_cpu_limit(&group, controller[0] == '\0', out);
+        }
+        if (want & PKVI_CGROUP_MEMORY) {
+            read_memory_limit(&group, controller[0] == '\0', out);
+        }
         char *slash = strrchr(group.path, '/');
         if (!slash) {
             break;
@@ -180,10 +186,14 @@ static void walk(const char *root, const char *controller, struct pkvi_cgroup *o
     }
 }
 
-void pkvi_cgroup_query(const char *root, struct pkvi_cgroup *cgroup_out)
+void pkvi_cgroup_query(const char *root, uint32_t want, struct pkvi_cgroup *cgroup_out)
 {
     *cgroup_out = (struct pkvi_cgroup){0};
-    walk(root, "", cgroup_out);
-    walk(root, "cpu", cgroup_out);
-    walk(root, "memory", cgroup_out);
+    walk(root, "", want, cgroup_out);
+    if (want & PKVI_CGROUP_CPU) {
+        walk(root, "cpu", PKVI_CGROUP_CPU, cgroup_out);
+    }
+    if (want & PKVI_CGROUP_MEMORY) {
+        walk(root, "memory", PKVI_CGROUP_MEMORY, cgroup_out);
+    }
 }

@@ -10,10 +10,14 @@ struct pkvi_cgroup {
     uint64_t memory_used_bytes; /* of the group with that limit, without page cache */
 };
 
+/* Which limits are wanted; the others stay 0. */
+enum pkvi_cgroup_want { PKVI_CGROUP_CPU = 1, PKVI_CGROUP_MEMORY = 2 };
+
 /*
- * Read the limits of this process. `root` is put before every path ("" for the machine; tests pass
- * a folder). What cannot be read counts as no limit. Cost: some ten small files.
+ * Read limits of this process: `want` is a sum of pkvi_cgroup_want. `root` is put before every path
+ * ("" for the machine; tests pass a folder). What cannot be read counts as no limit. Cost: some ten
+ * small files.
  */
-void pkvi_cgroup_query(const char *root, struct pkvi_cgroup *cgroup_out);
+void pkvi_cgroup_query(const char *root, uint32_t want, struct pkvi_cgroup *cgroup_out);
 
 #endif

@@ -132,7 +132,7 @@ void pkvi_host_query(const char *root, struct pkvi_host *host_out)
 {
     struct pkvi_cgroup cgroup;
     *host_out = (struct pkvi_host){0};
-    pkvi_cgroup_query(root, &cgroup);
+    pkvi_cgroup_query(root, PKVI_CGROUP_CPU, &cgroup);
     host_out->cpu_quota = cgroup.cpus;
     pkvi_limits_memory(root, &host_out->memory);
     read_cpu(root, host_out);

@@ -34,7 +34,7 @@ void pkvi_limits_memory(const char *root, struct pkvi_limits *limits_out)
     *limits_out = (struct pkvi_limits){.memory_total_bytes = UINT64_MAX,
                                        .memory_available_bytes = UINT64_MAX};
     read_meminfo(root, limits_out);
-    pkvi_cgroup_query(root, &cgroup);
+    pkvi_cgroup_query(root, PKVI_CGROUP_MEMORY, &cgroup);
     if (cgroup.memory_bytes == 0) {
         return;
     }

@@ -41,8 +41,8 @@ struct pkvi_pool {
     void *context;
     uint32_t units;
     _Atomic uint32_t generation;
-    _Atomic uint64_t ticket;
-    _Alignas(64) _Atomic uint32_t left;
+    _Alignas(64) _Atomic uint64_t ticket;
+    _Atomic uint32_t left;
     _Alignas(64) _Atomic uint32_t sleepers;
     _Atomic uint32_t stop;
     uint64_t spin_ns;
@@ -50,18 +50,19 @@ struct pkvi_pool {
     struct worker *workers; /* [threads - 1] */
 };
 
-/* Take units until there are none. */
+/*
+ * Take units until there are none. A worker comes here once a generation, so that tickets pass
+ * FIRST_TICKET by at most one a thread and run: no need to look before taking, which would move
+ * the line twice.
+ */
 static void work(struct pkvi_pool *pool, uint32_t worker)
 {
-    uint32_t done = 0, units = 0;
-    /* Look before taking: the counter then passes FIRST_TICKET by at most one a thread. */
-    while (atomic_load_explicit(&pool->ticket, memory_order_relaxed) < FIRST_TICKET) {
-        uint64_t ticket = atomic_fetch_add_explicit(&pool->ticket, 1, memory_order_acq_rel);
-        if (ticket >= FIRST_TICKET) {
-            break;
-        }
-        units = pool->units;
-        pool->fn(pool->context, (uint32_t)(ticket + units - FIRST_TICKET), worker);
+    uint64_t ticket;
+    uint32_t done = 0;
+    while ((ticket = atomic_fetch_add_explicit(&pool->ticket, 1, memory_order_acq_rel)) <
+           FIRST_TICKET) {
+        uint32_t unit = (uint32_t)(ticket + pool->units - FIRST_TICKET);
+        pool->fn(pool->context, unit, worker);
         done++;
     }
     if (done > 0) {
@@ -163,6 +164,25 @@ static int start_thread(struct worker *worker)
     return error;
 }
 
+/* CPUs this process may run on; the kernel's mask may be wider than cpu_set_t. */
+static uint32_t affinity_count(void)
+{
+    for (int cpus = 1024; cpus <= (1 << 16); cpus *= 2) {
+        cpu_set_t *set = CPU_ALLOC((size_t)cpus);
+        size_t bytes = CPU_ALLOC_SIZE((size_t)cpus);
+        if (!set) {
+            return 1;
+        }
+        int failed = sched_getaffinity(0, bytes, set);
+        int count = failed ? 0 : CPU_COUNT_S(bytes, set);
+        CPU_FREE(set);
+        if (count > 0) {
+            return (uint32_t)count;
+        }
+    }
+    return 1;
+}
+
 enum pkv_status pkvi_pool_open(uint32_t threads, struct pkvi_pool **pool_out)
 {
     if (threads == 0 || threads > MAX_THREADS) {
@@ -178,7 +198,7 @@ enum pkv_status pkvi_pool_open(uint32_t threads, struct pkvi_pool **pool_out)
     *pool = (struct pkvi_pool){.threads = threads, .workers = workers};
     atomic_store(&pool->ticket, FIRST_TICKET);
     /* With more threads than CPUs a spinning thread keeps the CPU from one that has work. */
-    pool->spin_ns = threads <= pkvi_threads_available() ? SPIN_NS : 0;
+    pool->spin_ns = threads <= affinity_count() ? SPIN_NS : 0;
     for (; pool->started < threads - 1; pool->started++) {
         struct worker *worker = &workers[pool->started];
         *worker = (struct worker){.pool = pool, .index = pool->started + 1};
@@ -212,30 +232,11 @@ uint32_t pkvi_pool_threads(const struct pkvi_pool *pool)
     return pool->threads;
 }
 
-/* CPUs this process may run on; the kernel's mask may be wider than cpu_set_t. */
-static uint32_t affinity_count(void)
-{
-    for (int cpus = 1024; cpus <= (1 << 16); cpus *= 2) {
-        cpu_set_t *set = CPU_ALLOC((size_t)cpus);
-        size_t bytes = CPU_ALLOC_SIZE((size_t)cpus);
-        if (!set) {
-            return 1;
-        }
-        int failed = sched_getaffinity(0, bytes, set);
-        int count = failed ? 0 : CPU_COUNT_S(bytes, set);
-        CPU_FREE(set);
-        if (count > 0) {
-            return (uint32_t)count;
-        }
-    }
-    return 1;
-}
-
 uint32_t pkvi_threads_available(void)
 {
     struct pkvi_cgroup cgroup;
     uint32_t count = affinity_count();
-    pkvi_cgroup_query("", &cgroup);
+    pkvi_cgroup_query("", PKVI_CGROUP_CPU, &cgroup);
     if (cgroup.cpus > 0 && cgroup.cpus < count) {
         count = (uint32_t)ceil(cgroup.cpus);
     }

@@ -19,6 +19,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/futex.h"
+#include "runtime/base/log.h"
 #include "runtime/base/thread.h"
 #include "runtime/device/dev_cpu.h"
 
@@ -199,8 +200,13 @@ static void wait_for(struct cpu_progress *progress, uint64_t number, uint32_t sp
 static struct cpu_command *next_command(struct cpu_stream *stream)
 {
     for (;;) {
-        uint32_t seen = atomic_load_explicit(&stream->enqueued, memory_order_acquire);
+        /* Look into the ring first: with work at hand the producer's counter stays untouched */
         struct cpu_command *command = pkvi_ring_peek(&stream->ring);
+        if (command) {
+            return command;
+        }
+        uint32_t seen = atomic_load_explicit(&stream->enqueued, memory_order_acquire);
+        command = pkvi_ring_peek(&stream->ring);
         if (command) {
             return command;
         }
@@ -521,6 +527,10 @@ void pkvi_cpu_stream_close(struct pkv_stream *base)
         atomic_fetch_add(&stream->enqueued, 1);
         pkvi_futex_wake(&stream->enqueued, 1);
         pthread_join(stream->thread, NULL);
+    }
+    if (stream->full_waits > 0) {
+        pkvi_log(PKV_LOG_WARN, "device", "a full queue made the host wait %llu times",
+                 (unsigned long long)stream->full_waits);
     }
     pkvi_pool_close(stream->native.pool);
     pkvi_ring_fini(&stream->ring);

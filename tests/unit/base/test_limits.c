@@ -26,7 +26,7 @@ static int close_root(void **state)
 static void test_cgroup__nothing_readable__no_limits(void **state)
 {
     struct pkvi_cgroup cgroup;
-    pkvi_cgroup_query(*state, &cgroup);
+    pkvi_cgroup_query(*state, PKVI_CGROUP_CPU | PKVI_CGROUP_MEMORY, &cgroup);
     assert_true(cgroup.cpus == 0);
     assert_int_equal(cgroup.memory_bytes, 0);
 }
@@ -44,7 +44,7 @@ static void test_cgroup__v2_nested__least_limit_holds(void **state)
                    "anon 5\nactive_file 100000000\ninactive_file 200000000\n");
     pkvt_root_file("/sys/fs/cgroup/user/memory.max", "max\n");
     pkvt_root_file("/sys/fs/cgroup/user/memory.current", "9000000000\n");
-    pkvi_cgroup_query(*state, &cgroup);
+    pkvi_cgroup_query(*state, PKVI_CGROUP_CPU | PKVI_CGROUP_MEMORY, &cgroup);
     assert_true(fabs(cgroup.cpus - 2.5) < 1e-9);
     assert_int_equal(cgroup.memory_bytes, 4000000000);
     assert_int_equal(cgroup.memory_used_bytes, 700000000);
@@ -63,7 +63,7 @@ static void test_cgroup__v1_path_of_the_host__mount_root_is_taken_off(void **sta
     /* the named path is not below this mount; its own files are the container's */
     pkvt_root_file("/sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n");
     pkvt_root_file("/sys/fs/cgroup/memory/memory.usage_in_bytes", "73741824\n");
-    pkvi_cgroup_query(*state, &cgroup);
+    pkvi_cgroup_query(*state, PKVI_CGROUP_CPU | PKVI_CGROUP_MEMORY, &cgroup);
     assert_true(fabs(cgroup.cpus - 1.5) < 1e-9);
     assert_int_equal(cgroup.memory_bytes, 1073741824);
     assert_int_equal(cgroup.memory_used_bytes, 73741824);
@@ -83,7 +83,7 @@ static void test_cgroup__v1_unlimited_and_garbage__no_limits(void **state)
     pkvt_root_file("/memory/a/memory.limit_in_bytes", "9223372036854771712\n");
     pkvt_root_file("/memory/a/memory.usage_in_bytes", "1\n");
     pkvt_root_file("/memory/memory.limit_in_bytes", "");
-    pkvi_cgroup_query(*state, &cgroup);
+    pkvi_cgroup_query(*state, PKVI_CGROUP_CPU | PKVI_CGROUP_MEMORY, &cgroup);
     assert_true(cgroup.cpus == 0);
     assert_int_equal(cgroup.memory_bytes, 0);
 }

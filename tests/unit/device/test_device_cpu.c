@@ -3,8 +3,10 @@
 #include "tests/support/pkv_test.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "pivotkv/log.h"
 #include "runtime/base/clock.h"
 #include "runtime/device/device.h"
 
@@ -108,6 +110,38 @@ static void test_cpu__link_throttle__charges_bytes_and_spans(void **state)
     pkv_device_close(device);
 }
 
+static void hear(void *context, enum pkv_log_level level, const char *line)
+{
+    (void)level;
+    snprintf(context, 256, "%s", line);
+}
+
+static void test_cpu__queue_full__host_waits_and_it_is_logged(void **state)
+{
+    (void)state;
+    struct pkv_device *device;
+    struct pkv_stream *stream;
+    pkv_addr cell;
+    char heard[256] = "";
+    uint64_t expected = 0;
+    assert_ok(pkv_device_open("cpu", NULL, &device));
+    assert_ok(pkvi_stream_open(device, PKV_STORE, NULL, &stream));
+    assert_ok(pkvi_mem_alloc(device, PKV_MEM_DEVICE, 8, &cell));
+    memset((void *)(uintptr_t)cell, 0, 8);
+    for (uint32_t i = 0; i < 20000; i++) {
+        struct pkvt_step step = {cell, i, i == 0 ? 400000 : 0, 0};
+        assert_ok(pkvi_launch(stream, &pkvt_cpu_step, &step));
+        expected = expected * 3 + i;
+    }
+    pkv_log_set(PKV_LOG_WARN, false, hear, heard);
+    pkvi_stream_close(stream);
+    pkv_log_set(PKV_LOG_WARN, false, NULL, NULL);
+    assert_non_null(strstr(heard, "device: a full queue"));
+    assert_int_equal(*(uint64_t *)(uintptr_t)cell, expected);
+    pkvi_mem_free(device, PKV_MEM_DEVICE, cell);
+    pkv_device_close(device);
+}
+
 static void test_open__bad_config__refused(void **state)
 {
     (void)state;
@@ -156,6 +190,7 @@ int main(void)
         cmocka_unit_test(test_cpu__lazy_and_random__conforms),
         cmocka_unit_test(test_cpu__adversarial__conforms),
         cmocka_unit_test(test_cpu__link_throttle__charges_bytes_and_spans),
+        cmocka_unit_test(test_cpu__queue_full__host_waits_and_it_is_logged),
         cmocka_unit_test(test_open__bad_config__refused),
         cmocka_unit_test(test_open__foreign_instruction_set__unsupported),
     };
