@@ -90,7 +90,9 @@ struct pkv_chat_message {
  * "mistral", "phi3", "zephyr"; NULL = the file's own). Only the template's own markers become
  * control tokens, never those in contents. add_generation: open the assistant's turn at the end. A
  * BOS token is put first where the family's template has one. PKV_ERR_UNSUPPORTED: no family known,
- * naming --chat-template; or a role the family does not have.
+ * naming --chat-template; or a role the template does not have. PKV_ERR_INVALID: no messages, roles
+ * in an order that the template forbids, or an unknown family. `ids` is as before then.
+ * docs/chat.md has the exact rules.
  */
 PKV_API enum pkv_status pkv_chat_encode(const struct pkv_tokenizer *tokenizer, const char *family,
                                         const struct pkv_chat_message *messages, size_t count,

@@ -6,6 +6,7 @@
  * gives. Templates are facts of their model files; each form below stands beside the models it was
  * seen in, and tests/golden/chat.json has their texts.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -476,26 +477,25 @@ static enum pkv_status keep_texts(const struct reading *s, struct pkvi_chat_styl
     if (SEEN(s, DEFAULT)) {
         style->default_system = literal_text(s->kept[DEFAULT], bad_out);
         PKV_TRY(style->default_system || *bad_out ? PKV_OK : PKV_ERR_NO_MEMORY);
-    }
-    if (style->default_unless && !*bad_out) {
+    } else if (style->default_unless) {
         PKV_TRY(keep_literal(s, "system_message='", &style->default_system, bad_out));
-    }
-    if (style->before_first_system && !*bad_out) {
+    } else if (style->before_first_system) {
         style->default_system = strdup("");
         PKV_TRY(style->default_system ? PKV_OK : PKV_ERR_NO_MEMORY);
         PKV_TRY(keep_literal(s, "{%setdate_string='", &style->date, bad_out));
     }
     if (s->kept[GENERATION].bytes > 0 && !*bad_out) {
         char *tail = literal_text(s->kept[GENERATION], bad_out);
-        PKV_TRY(tail || *bad_out ? PKV_OK : PKV_ERR_NO_MEMORY);
-        size_t head = strlen(style->generation), bytes = tail ? strlen(tail) : 0;
-        style->own_generation = malloc(head + bytes + 1);
-        if (style->own_generation && tail) {
-            memcpy(style->own_generation, style->generation, head);
-            memcpy(style->own_generation + head, tail, bytes + 1);
+        if (*bad_out) {
+            return PKV_OK;
         }
+        PKV_TRY(tail ? PKV_OK : PKV_ERR_NO_MEMORY);
+        int bytes = asprintf(&style->own_generation, "%s%s", style->generation, tail);
         free(tail);
-        PKV_TRY(style->own_generation ? PKV_OK : PKV_ERR_NO_MEMORY);
+        if (bytes < 0) {
+            style->own_generation = NULL;
+            return PKV_ERR_NO_MEMORY;
+        }
         style->generation = style->own_generation;
     }
     return PKV_OK;

@@ -165,6 +165,41 @@ static void test_style_of__each_family__usual_text(void **state)
     }
 }
 
+/* Reasoning models open the answer with more than its role; some templates open one always. */
+static void test_style_read__own_opening_of_the_answer__kept(void **state)
+{
+    (void)state;
+    static const char own[] =
+        "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + "
+        "message.content + '<|im_end|>\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}"
+        "{{ '<|im_start|>assistant\\n<think>\\n\\'' }}{% endif %}";
+    static const char always[] =
+        "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' "
+        "+ message.content + '<|im_end|>\\n' }}{% endfor %}"
+        "{{ '<|im_start|>assistant\\n' }}";
+    static const struct {
+        const char *template;
+        bool generation;
+        const char *want;
+    } rows[] = {
+        {own, true, "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n<think>\n'"},
+        {own, false, "<|im_start|>user\nQ<|im_end|>\n"},
+        {always, true, "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n"},
+        {always, false, "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n"},
+    };
+    static const struct pkv_chat_message messages[] = {MESSAGE("user", "Q")};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct pkvi_chat_style style;
+        struct pkvi_chat_text text = {.bos = "", .eos = ""};
+        assert_ok(pkvi_chat_style_read(rows[i].template, strlen(rows[i].template), &style));
+        assert_ok(pkvi_chat_write(&style, messages, 1, rows[i].generation, &text));
+        assert_string_equal(text.data, rows[i].want);
+        pkvi_chat_text_fini(&text);
+        pkvi_chat_style_fini(&style);
+    }
+}
+
 static void test_write__markers_in_contents__stay_contents(void **state)
 {
     (void)state;
@@ -273,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_style_read__none_or_unknown__refused_with_the_flag),
         cmocka_unit_test(test_style_of__unknown_name__names_the_families),
         cmocka_unit_test(test_style_of__each_family__usual_text),
+        cmocka_unit_test(test_style_read__own_opening_of_the_answer__kept),
         cmocka_unit_test(test_write__markers_in_contents__stay_contents),
         cmocka_unit_test(test_write__bad_conversations__one_clear_line),
         cmocka_unit_test(test_style_read__hostile_mebibyte__quick),
