@@ -26,7 +26,7 @@ enum pkv_schedule {
 /* Begin with pkv_device_config_default(). */
 struct pkv_device_config {
     uint32_t struct_bytes;
-    uint32_t threads;      /* compute threads, 0 = min(affinity, cgroup quota) */
+    uint32_t threads;      /* compute threads, at most min(affinity, cgroup quota); 0 = that */
     enum pkv_cpu cpu;      /* kernels of the cpu device */
     uint64_t memory_bytes; /* most device memory to give out, 0 = no limit */
     double link_gbps;      /* emulated link of the cpu device: 1e9 bytes a second, 0 = none */

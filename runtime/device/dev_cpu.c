@@ -14,6 +14,7 @@
 #include "kernels/addr.h"
 #include "runtime/base/check.h"
 #include "runtime/base/limits.h"
+#include "runtime/base/log.h"
 #include "runtime/base/thread.h"
 #include "runtime/device/device.h"
 
@@ -200,8 +201,12 @@ static void mem_free(struct pkv_device *base, enum pkv_mem mem, pkv_addr addr)
     pthread_mutex_lock(&device->lock);
     bool found = remove_block(device, addr, true, &block);
     pthread_mutex_unlock(&device->lock);
+    if (!found || block.mem != mem) {
+        pkvi_log(PKV_LOG_ERROR, "device", "free of address %llx: not an allocation of this kind",
+                 (unsigned long long)addr);
+    }
     if (found) {
-        uncharge(device, mem, block.bytes);
+        uncharge(device, block.mem, block.bytes);
         free_block(&block);
     }
 }
@@ -249,7 +254,10 @@ static enum pkv_status cpu_open(const struct pkv_device_config *config, struct p
     device->base.ops = &pkvi_cpu_device_ops;
     device->config = *config;
     device->cpu = cpu;
-    device->threads = config->threads > 0 ? config->threads : pkvi_threads_available();
+    device->threads = pkvi_threads_available();
+    if (config->threads > 0 && config->threads < device->threads) {
+        device->threads = config->threads;
+    }
     device->rng = config->schedule_seed * 2 + 1;
     pthread_mutex_init(&device->lock, NULL);
     pthread_mutex_init(&device->link_lock, NULL);

@@ -8,6 +8,7 @@
 
 #include "pivotkv/log.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/thread.h"
 #include "runtime/device/device.h"
 
 struct setting {
@@ -110,6 +111,25 @@ static void test_cpu__link_throttle__charges_bytes_and_spans(void **state)
     pkv_device_close(device);
 }
 
+static void test_cpu__more_threads_than_cpus__reduced(void **state)
+{
+    (void)state;
+    struct pkv_device_config config = pkv_device_config_default();
+    struct pkv_device_info info;
+    struct pkv_device *device;
+    config.threads = 1;
+    assert_ok(pkv_device_open("cpu", &config, &device));
+    assert_ok(pkv_device_query(device, &info));
+    assert_int_equal(info.threads, 1);
+    assert_string_equal(info.name, "cpu");
+    pkv_device_close(device);
+    config.threads = 1024;
+    assert_ok(pkv_device_open("cpu", &config, &device));
+    assert_ok(pkv_device_query(device, &info));
+    assert_int_equal(info.threads, pkvi_threads_available());
+    pkv_device_close(device);
+}
+
 static void hear(void *context, enum pkv_log_level level, const char *line)
 {
     (void)level;
@@ -190,6 +210,7 @@ int main(void)
         cmocka_unit_test(test_cpu__lazy_and_random__conforms),
         cmocka_unit_test(test_cpu__adversarial__conforms),
         cmocka_unit_test(test_cpu__link_throttle__charges_bytes_and_spans),
+        cmocka_unit_test(test_cpu__more_threads_than_cpus__reduced),
         cmocka_unit_test(test_cpu__queue_full__host_waits_and_it_is_logged),
         cmocka_unit_test(test_open__bad_config__refused),
         cmocka_unit_test(test_open__foreign_instruction_set__unsupported),
