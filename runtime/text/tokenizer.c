@@ -97,36 +97,47 @@ static enum pkv_status read_ids(const struct pkvi_gguf *gguf, struct pkv_tokeniz
     return read_id(gguf, "tokenizer.ggml.eot_token_id", count, -1, &tokenizer->eot);
 }
 
-/*
- * Text of a user must never end a turn: what the file names as BOS, EOS or EOT is a control token
- * even where its type says user-defined, and so is "</s>" where "<s>" is the BOS (Phi-3; in Gemma's
- * vocabulary both are HTML). Before markers are made.
- */
-static void guard_ends(struct pkv_tokenizer *tokenizer)
+/* Generation stops at this token, and text of a user must not make it. */
+static void make_end(struct pkv_tokenizer *tokenizer, int32_t id)
 {
-    struct pkvi_vocab *vocab = &tokenizer->vocab;
-    int32_t guarded[4] = {tokenizer->bos, tokenizer->eos, tokenizer->eot, -1};
-    if (tokenizer->bos >= 0 && pkvi_vocab_find(vocab, "<s>", 3) == tokenizer->bos) {
-        guarded[3] = pkvi_vocab_find(vocab, "</s>", 4);
-    }
-    for (size_t i = 0; i < sizeof guarded / sizeof guarded[0]; i++) {
-        int32_t id = guarded[i];
-        if (id >= 0 && vocab->kind[id] == PKVI_TOKEN_USER) {
-            vocab->kind[id] = PKVI_TOKEN_CONTROL;
-        }
-        if (id >= 0 && i > 0) {
-            vocab->is_end[id] = true;
+    if (id >= 0) {
+        tokenizer->vocab.is_end[id] = true;
+        if (tokenizer->vocab.kind[id] == PKVI_TOKEN_USER) {
+            tokenizer->vocab.kind[id] = PKVI_TOKEN_CONTROL;
         }
     }
 }
 
-/* A file without eot_token_id names the end of a turn only by the token's text. */
+/*
+ * What the file names. Where "<s>" is the BOS, "</s>" is an end too (user-defined in Phi-3's files;
+ * in Gemma's vocabulary both are HTML). Before merges and markers are made.
+ */
+static void make_named_ends(struct pkv_tokenizer *tokenizer)
+{
+    struct pkvi_vocab *vocab = &tokenizer->vocab;
+    int32_t bos = tokenizer->bos;
+    make_end(tokenizer, tokenizer->eos);
+    make_end(tokenizer, tokenizer->eot);
+    if (bos >= 0 && pkvi_vocab_find(vocab, "<s>", 3) == bos) {
+        make_end(tokenizer, pkvi_vocab_find(vocab, "</s>", 4));
+    }
+    if (bos >= 0 && vocab->kind[bos] == PKVI_TOKEN_USER) {
+        vocab->kind[bos] = PKVI_TOKEN_CONTROL;
+    }
+}
+
+/* A turn ends with what the chat template says, else the file's EOT, else a token of usual name. */
 static void find_end_of_turn(struct pkv_tokenizer *tokenizer)
 {
     static const char *const names[] = {"<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>"};
+    int32_t of_template = tokenizer->chat_family ? pkv_chat_end_of_turn(tokenizer, NULL) : -1;
+    if (of_template >= 0) {
+        tokenizer->eot = of_template;
+    }
     for (size_t i = 0; i < sizeof names / sizeof names[0] && tokenizer->eot < 0; i++) {
         tokenizer->eot = pkvi_vocab_find(&tokenizer->vocab, names[i], strlen(names[i]));
     }
+    make_end(tokenizer, tokenizer->eot);
 }
 
 static enum pkv_status read_add_bos(const struct pkvi_gguf *gguf, struct pkv_tokenizer *tokenizer)
@@ -187,8 +198,7 @@ static enum pkv_status open_text(const struct pkvi_gguf *gguf, struct pkv_tokeni
     struct pkvi_vocab *vocab = &tokenizer->vocab;
     PKV_TRY(pkvi_vocab_open(gguf, vocab));
     PKV_TRY(read_ids(gguf, tokenizer, is_spm));
-    find_end_of_turn(tokenizer);
-    guard_ends(tokenizer);
+    make_named_ends(tokenizer);
     if (is_spm) {
         PKV_TRY(pkvi_spm_open(gguf, vocab, tokenizer->unk, &tokenizer->spm));
     } else {
@@ -197,6 +207,7 @@ static enum pkv_status open_text(const struct pkvi_gguf *gguf, struct pkv_tokeni
     }
     PKV_TRY(read_add_bos(gguf, tokenizer));
     PKV_TRY(read_strips(gguf, tokenizer));
+    find_end_of_turn(tokenizer);
     PKV_TRY(pkvi_markers_open(vocab, false, &tokenizer->user_markers));
     return pkvi_markers_open(vocab, true, &tokenizer->all_markers);
 }

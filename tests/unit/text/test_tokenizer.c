@@ -55,6 +55,29 @@ static void test_query__small_bpe__what_the_file_says(void **state)
     pkv_tokenizer_close(tokenizer);
 }
 
+/* The template ends turns with another token than the file's eos and eot. */
+static void test_query__template__its_end_of_turn_is_an_end(void **state)
+{
+    (void)state;
+    struct pkvt_gguf *gguf = pkvt_small_bpe();
+    struct pkv_tokenizer_info info;
+    pkvt_gguf_set_u32(gguf, "tokenizer.ggml.eos_token_id", 256);
+    pkvt_gguf_set_u32(gguf, "tokenizer.ggml.eot_token_id", 257);
+    pkvt_gguf_set_str(gguf, "tokenizer.chat_template",
+                      "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + "
+                      "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+                      "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}");
+    struct pkv_tokenizer *tokenizer = pkvt_open_tokenizer(gguf);
+    pkv_tokenizer_query(tokenizer, &info);
+    assert_string_equal(info.chat_family, "chatml");
+    assert_null(info.chat_problem);
+    assert_int_equal(info.eot, IM_END);
+    assert_true(pkv_token_is_end(tokenizer, IM_END));
+    assert_true(pkv_token_is_end(tokenizer, 256));
+    assert_true(pkv_token_is_end(tokenizer, 257));
+    pkv_tokenizer_close(tokenizer);
+}
+
 static void test_query__spm_without_keys__llama_defaults(void **state)
 {
     (void)state;
@@ -122,12 +145,13 @@ static void test_encode__spm__space_prefix_scores_and_bytes(void **state)
 static void test_encode__text_of_control_token__ordinary(void **state)
 {
     (void)state;
-    static const char *const merges[] = {"h e", "l l", "he ll", "hell o", "i m"};
+    static const char *const merges[] = {"h e", "l l", "he ll", "hell o",
+                                         "i m", "s t", "st o",  "sto p"};
     struct pkvt_vocab *vocab = test_calloc(1, sizeof *vocab);
     for (int byte = '!'; byte <= '~'; byte++) {
         pkvt_vocab_add(vocab, (const char[]){(char)byte, 0}, 1, 0);
     }
-    static const char *const words[] = {"he", "ll", "hell", "im", "xyz"};
+    static const char *const words[] = {"he", "ll", "hell", "im", "xyz", "st", "sto"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         pkvt_vocab_add(vocab, words[i], 1, 0);
     }
@@ -136,15 +160,15 @@ static void test_encode__text_of_control_token__ordinary(void **state)
     static const char *const pres[] = {"gpt-2", "llama-bpe"};
     for (size_t i = 0; i < 2; i++) {
         struct pkvt_gguf *gguf = pkvt_vocab_gguf(vocab, "gpt2");
-        pkvt_gguf_set_strs(gguf, "tokenizer.ggml.merges", merges, 5);
+        pkvt_gguf_set_strs(gguf, "tokenizer.ggml.merges", merges, 8);
         pkvt_gguf_set_str(gguf, "tokenizer.ggml.pre", pres[i]);
-        pkvt_gguf_set_u32(gguf, "tokenizer.ggml.eos_token_id", 100); // "stop"
+        pkvt_gguf_set_u32(gguf, "tokenizer.ggml.eos_token_id", 102); // "stop"
         struct pkv_tokenizer *tokenizer = pkvt_open_tokenizer(gguf);
         EXPECT(tokenizer, "hello", 0, 96, 'o' - '!');
-        EXPECT(tokenizer, "hello", PKV_ENCODE_SPECIAL, 99);
-        EXPECT(tokenizer, "stop", 0, 's' - '!', 't' - '!', 'o' - '!', 'p' - '!');
-        assert_true(pkv_token_is_control(tokenizer, 100));
-        assert_true(pkv_token_is_end(tokenizer, 100));
+        EXPECT(tokenizer, "hello", PKV_ENCODE_SPECIAL, 101);
+        EXPECT(tokenizer, "stop", 0, 100, 'p' - '!');
+        assert_true(pkv_token_is_control(tokenizer, 102));
+        assert_true(pkv_token_is_end(tokenizer, 102));
         if (i == 0) {
             EXPECT(tokenizer, "xyz", 0, 'x' - '!', 'y' - '!', 'z' - '!');
         } else {
@@ -323,6 +347,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_query__small_bpe__what_the_file_says),
+        cmocka_unit_test(test_query__template__its_end_of_turn_is_an_end),
         cmocka_unit_test(test_query__spm_without_keys__llama_defaults),
         cmocka_unit_test(test_encode__bpe__merges_markers_and_bytes),
         cmocka_unit_test(test_encode__spm__space_prefix_scores_and_bytes),
