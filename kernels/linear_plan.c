@@ -11,29 +11,35 @@ static uint32_t ceil_div(uint64_t a, uint64_t b)
     return (uint32_t)((a + b - 1) / b);
 }
 
-void pkvi_linear_plan(const struct pkv_args_linear *args, uint64_t unit_bytes, uint32_t unit_rows,
-                      uint32_t unit_groups, uint32_t threads, struct pkvi_linear_plan *plan_out)
+/* Pieces of about equal size, none above `most` groups; as many for each thread where that goes. */
+static uint32_t cut_groups(uint32_t groups, uint64_t most, uint32_t threads)
+{
+    const uint32_t cuts = ceil_div(groups, most > 0 ? most : 1);
+    const uint32_t fair = ceil_div(cuts, threads) * threads;
+    return fair < groups ? fair : groups;
+}
+
+void pkvi_linear_plan(const struct pkv_args_linear *args, const struct pkvi_linear_limits *limits,
+                      struct pkvi_linear_plan *plan_out)
 {
     uint64_t bytes = 0;
     for (uint32_t p = 0; p < args->part_count; p++) {
         const struct pkv_matrix *w = &args->part[p].w;
         bytes += pkvi_pack_bytes(w->type, w->rows, w->cols);
     }
-    const uint32_t row_blocks = ceil_div(args->rows, unit_rows);
-    const uint64_t share = bytes * row_blocks / ((uint64_t)threads * UNITS_PER_THREAD);
-    const uint64_t target = share < unit_bytes ? share : unit_bytes;
+    const uint32_t row_blocks = ceil_div(args->rows, limits->rows);
+    const uint64_t share = bytes * row_blocks / ((uint64_t)limits->threads * UNITS_PER_THREAD);
+    const uint64_t target = share < limits->bytes ? share : limits->bytes;
     plan_out->args = args;
-    plan_out->unit_rows = unit_rows;
+    plan_out->unit_rows = limits->rows;
     plan_out->first_unit[0] = 0;
     for (uint32_t p = 0; p < args->part_count; p++) {
         const struct pkv_matrix *w = &args->part[p].w;
-        const uint32_t groups = pkvi_matrix_groups(w->rows);
-        uint64_t fit = target / pkvi_group_bytes(w->type, w->cols);
-        fit = fit < 1 ? 1 : fit < unit_groups ? fit : unit_groups;
-        const uint32_t cuts = ceil_div(groups, fit);
-        plan_out->unit_groups[p] = ceil_div(groups, cuts); /* all about equal */
-        plan_out->first_unit[p + 1] =
-            plan_out->first_unit[p] + ceil_div(groups, plan_out->unit_groups[p]) * row_blocks;
+        const uint64_t fit = target / pkvi_group_bytes(w->type, w->cols);
+        plan_out->cuts[p] =
+            cut_groups(pkvi_matrix_groups(w->rows), fit < limits->groups ? fit : limits->groups,
+                       limits->threads);
+        plan_out->first_unit[p + 1] = plan_out->first_unit[p] + plan_out->cuts[p] * row_blocks;
     }
 }
 
@@ -45,15 +51,16 @@ struct pkvi_linear_unit pkvi_linear_unit(const struct pkvi_linear_plan *plan, ui
     while (unit >= plan->first_unit[p + 1]) {
         p++;
     }
-    const uint32_t inside = unit - plan->first_unit[p];
-    const uint32_t all_groups = pkvi_matrix_groups(args->part[p].w.rows);
+    const uint64_t groups = pkvi_matrix_groups(args->part[p].w.rows);
+    const uint32_t cut = (unit - plan->first_unit[p]) / row_blocks;
+    const uint32_t row_block = (unit - plan->first_unit[p]) % row_blocks;
     struct pkvi_linear_unit u = {
         .part = &args->part[p],
-        .first_group = inside / row_blocks * plan->unit_groups[p],
-        .first_row = inside % row_blocks * plan->unit_rows,
+        .first_group = (uint32_t)(groups * cut / plan->cuts[p]),
+        .first_row = row_block * plan->unit_rows,
     };
-    const uint32_t groups_left = all_groups - u.first_group, rows_left = args->rows - u.first_row;
-    u.groups = groups_left < plan->unit_groups[p] ? groups_left : plan->unit_groups[p];
+    const uint32_t rows_left = args->rows - u.first_row;
+    u.groups = (uint32_t)(groups * (cut + 1) / plan->cuts[p]) - u.first_group;
     u.rows = rows_left < plan->unit_rows ? rows_left : plan->unit_rows;
     return u;
 }

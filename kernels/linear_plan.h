@@ -10,10 +10,17 @@
 
 #include "kernels/kernels.h"
 
+/* What a unit may take at most, but for a group that it takes at least. */
+struct pkvi_linear_limits {
+    uint64_t bytes; /* of packed weights */
+    uint32_t rows, groups;
+    uint32_t threads; /* they should all get about the same */
+};
+
 struct pkvi_linear_plan {
     const struct pkv_args_linear *args;
-    uint32_t unit_groups[PKV_LINEAR_PARTS]; /* groups in a unit */
     uint32_t unit_rows;
+    uint32_t cuts[PKV_LINEAR_PARTS];           /* pieces that a part's groups are cut into */
     uint32_t first_unit[PKV_LINEAR_PARTS + 1]; /* of each part; last: number of units */
 };
 
@@ -22,10 +29,8 @@ struct pkvi_linear_unit {
     uint32_t first_group, groups, first_row, rows;
 };
 
-/* A unit takes at most unit_rows rows, unit_groups groups and unit_bytes of weights, but a group at
- * least. */
-void pkvi_linear_plan(const struct pkv_args_linear *args, uint64_t unit_bytes, uint32_t unit_rows,
-                      uint32_t unit_groups, uint32_t threads, struct pkvi_linear_plan *plan_out);
+void pkvi_linear_plan(const struct pkv_args_linear *args, const struct pkvi_linear_limits *limits,
+                      struct pkvi_linear_plan *plan_out);
 struct pkvi_linear_unit pkvi_linear_unit(const struct pkvi_linear_plan *plan, uint32_t unit);
 
 void pkvi_cost_embed(const void *args, struct pkv_cost *cost_out);

@@ -2,9 +2,14 @@
 #ifndef PKV_CPU_LANES_AVX2_H
 #define PKV_CPU_LANES_AVX2_H
 
-#define PKV_TILE_ROWS                                                                              \
-    4 /* rows of activations that share a load of weights: 8 sums, 2 codes, 1 x                    \
-       */
+#define PKV_TILE_ROWS 4 /* 8 sums, 2 vectors of codes, 1 of activations: all registers */
+
+/*
+ * gcc turns chains of integer adds into trees, whose leaves it then spills: with 8 sums of 8 terms
+ * that costs half the speed.
+ */
+#define PKV_KEEP_ORDER(vector) __asm__("" : "+x"(vector))
+#define PKV_SIGNED_NEEDS_SUM 0 /* dot_quads reads x_sum for signed codes */
 
 struct pkvi_f16x {
     __m256 v[2];
@@ -135,13 +140,13 @@ PKV_INLINE __m256i pair_products(const struct pkvi_codes c, __m256i q, __m256i x
 }
 
 /*
- * sum[i] = products of quads [j0, j1) with x[i] (x[i] points to the values of quad 0), summed.
+ * sum[i] = products of quads [j0, j1) with row i of x [rows][32] (a block from quad 0 on), summed.
  * Products of two values meet in int16; `carry` of those (2 * 127 * (2^width - 1) each at most) fit
  * in int16, then they are widened.
  */
 PKV_INLINE void pkvi_dot_quads(const struct pkvi_codes c, const uint8_t *planes, const int j0,
-                               const int j1, const int rows, const int8_t *const *x,
-                               const int32_t *x_sum, struct pkvi_i16x *sum)
+                               const int j1, const int rows, const int8_t *x, const int32_t *x_sum,
+                               struct pkvi_i16x *sum)
 {
     (void)x_sum;
     const int carry = c.width <= 4 ? j1 - j0 : c.width == 5 ? 4 : c.width == 6 ? 2 : 1;
@@ -152,17 +157,19 @@ PKV_INLINE void pkvi_dot_quads(const struct pkvi_codes c, const uint8_t *planes,
 #pragma GCC unroll 8
         for (int j = first; j < first + carry; j++) {
             const __m256i q0 = quad_half(c, planes, j, 0), q1 = quad_half(c, planes, j, 1);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int i = 0; i < rows; i++) {
                 int32_t four;
-                __builtin_memcpy(&four, x[i] + 4 * j, 4);
+                __builtin_memcpy(&four, x + 32 * i + 4 * j, 4);
                 const __m256i xi = _mm256_set1_epi32(four);
                 const __m256i p0 = pair_products(c, q0, xi), p1 = pair_products(c, q1, xi);
                 s[i][0] = j == first ? p0 : _mm256_add_epi16(s[i][0], p0);
                 s[i][1] = j == first ? p1 : _mm256_add_epi16(s[i][1], p1);
+                PKV_KEEP_ORDER(s[i][0]);
+                PKV_KEEP_ORDER(s[i][1]);
             }
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
             for (int h = 0; h < 2; h++) {
                 const __m256i wide = _mm256_madd_epi16(s[i][h], ones);

@@ -3,6 +3,7 @@
 #define PKV_CPU_LANES_AVX512_H
 
 #define PKV_TILE_ROWS 8
+#define PKV_SIGNED_NEEDS_SUM 1 /* dot_quads reads x_sum for signed codes */
 
 struct pkvi_f16x {
     __m512 v;
@@ -109,13 +110,13 @@ PKV_INLINE void pkvi_quad_unpack(const struct pkvi_codes c, const uint8_t *plane
 }
 
 /*
- * sum[i] = products of quads [j0, j1) with x[i] (x[i] points to the values of quad 0), summed.
+ * sum[i] = products of quads [j0, j1) with row i of x [rows][32] (a block from quad 0 on), summed.
  * The instruction wants unsigned codes: signed ones are raised by 128, which x_sum[i], the sum of
- * those values of x[i], takes away again.
+ * those values of x, takes away again.
  */
 PKV_INLINE void pkvi_dot_quads(const struct pkvi_codes c, const uint8_t *planes, const int j0,
-                               const int j1, const int rows, const int8_t *const *x,
-                               const int32_t *x_sum, struct pkvi_i16x *sum)
+                               const int j1, const int rows, const int8_t *x, const int32_t *x_sum,
+                               struct pkvi_i16x *sum)
 {
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
@@ -128,7 +129,7 @@ PKV_INLINE void pkvi_dot_quads(const struct pkvi_codes c, const uint8_t *planes,
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
             int32_t four;
-            __builtin_memcpy(&four, x[i] + 4 * j, 4);
+            __builtin_memcpy(&four, x + 32 * i + 4 * j, 4);
             sum[i].v = _mm512_dpbusd_epi32(sum[i].v, q, _mm512_set1_epi32(four));
         }
     }

@@ -3,6 +3,7 @@
 #define PKV_CPU_LANES_NEON_H
 
 #define PKV_TILE_ROWS 4
+#define PKV_SIGNED_NEEDS_SUM 0 /* dot_quads reads x_sum for signed codes */
 
 struct pkvi_f16x {
     float32x4_t v[4];
@@ -156,12 +157,12 @@ PKV_INLINE int32x4_t dot_lane(int32x4_t sum, int8x16_t q, int8x16_t x, const int
 }
 
 /*
- * sum[i] = products of quads [j0, j1) with x[i] (x[i] points to the values of quad 0), summed.
+ * sum[i] = products of quads [j0, j1) with row i of x [rows][32] (a block from quad 0 on), summed.
  * Codes are below 128 or signed: the signed dot product serves all.
  */
 PKV_INLINE void pkvi_dot_quads(const struct pkvi_codes c, const uint8_t *planes, const int j0,
-                               const int j1, const int rows, const int8_t *const *x,
-                               const int32_t *x_sum, struct pkvi_i16x *sum)
+                               const int j1, const int rows, const int8_t *x, const int32_t *x_sum,
+                               struct pkvi_i16x *sum)
 {
     (void)x_sum;
     for (int i = 0; i < rows; i++) {
@@ -177,7 +178,7 @@ PKV_INLINE void pkvi_dot_quads(const struct pkvi_codes c, const uint8_t *planes,
         }
 #pragma GCC unroll 4
         for (int i = 0; i < rows; i++) {
-            const int8x16_t sixteen = vld1q_s8(x[i] + 16 * (j / 4));
+            const int8x16_t sixteen = vld1q_s8(x + 32 * i + 16 * (j / 4));
 #pragma GCC unroll 4
             for (int part = 0; part < 4; part++) {
                 sum[i].v[part] = dot_lane(sum[i].v[part], q[part], sixteen, j % 4);

@@ -15,16 +15,16 @@
 #include "runtime/base/thread.h"
 
 enum {
-    UNIT_ROWS = 128,    /* rows for which a panel is unpacked once */
-    PANEL_VALUES = 512, /* columns of a piece of quantised weights: 8 KiB of codes */
-    PANEL_FLOATS = 128, /* columns of a piece of float weights: 8 KiB */
-    DIRECT_VALUES = 8192,
-    DIRECT_ROWS = 1,
-    PREFETCH_BYTES = 2048,
-    UNIT_SUMS = 1024, /* sums of 16 outputs a unit keeps: 64 KiB of stack */
-    UNIT_BYTES = 32768,
     LANES = PKV_PACK_ROWS,
-    MAX_BLOCKS = DIRECT_VALUES / 32,
+    UNIT_ROWS = 64,      /* rows for which a piece of weights is unpacked once */
+    UNIT_SUMS = 1024,    /* sums of 16 outputs that a unit keeps: 64 KiB */
+    UNIT_BYTES = 32768,  /* of weights in a unit of one row, at most */
+    PANEL_BLOCKS = 24,   /* of 32 columns, in a piece: 12 KiB of codes */
+    PANEL_FLOATS = 128,  /* columns in a piece of float weights: 8 KiB */
+    DIRECT_ROWS = 1,     /* so few rows are not worth a panel */
+    DIRECT_BLOCKS = 256, /* of activations gathered at once for them */
+    PREFETCH_BYTES = 2048,
+    WRITE_AHEAD_ROWS = 4,
 };
 
 /* A format as the code below wants it: all members are constants after inlining. */
@@ -50,20 +50,24 @@ struct format {
     X(Q5_K, q5_k, FORMAT(PKV_W_Q5_K, 4, 1, 5, 1, true))                                            \
     X(Q6_K, q6_k, FORMAT(PKV_W_Q6_K, 4, 2, 6, 2, true))
 
-/* A piece of a group, unpacked: codes a byte each in quads, scales in float32. */
-struct panel {
-    _Alignas(64) uint8_t codes[PANEL_VALUES / 32][512];
-    float s[PANEL_VALUES / 16][LANES], m[PANEL_VALUES / 16][LANES];
+/* 32 values of a group, unpacked: codes a byte each in quads, scales in float32. */
+struct panel_block {
+    _Alignas(64) uint8_t codes[512];
+    float s[2][LANES], m[2][LANES];
 };
 
-/* Rows of activations for a piece: x of row i is q8 + i * cols, its scales scale + i * cols / 32,
- * its integer sums q8_sum + i * cols / 16; scale * sum in `sum` [row][blocks][scales]. */
-struct act_piece {
-    const int8_t *q8;
-    const float *scale;
-    const int16_t *q8_sum;
-    float *sum;
-    uint32_t cols, blocks;
+/* 32 values of the rows of a tile: all that is read for them stands together. */
+struct act_block {
+    _Alignas(32) int8_t q8[PKV_TILE_ROWS][32];
+    float scale[PKV_TILE_ROWS];
+    float sum[2][PKV_TILE_ROWS];   /* scale * sum of q8, of the block or of its halves */
+    int32_t q8_sum[PKV_TILE_ROWS]; /* of the block */
+};
+
+/* What the units of a worker share: a piece of weights, a piece of activations, sums. */
+struct scratch {
+    struct panel_block panel[PANEL_BLOCKS];
+    struct act_block act[UNIT_ROWS / PKV_TILE_ROWS * PANEL_BLOCKS];
 };
 
 /* s and m of 16 rows, values 32 sub + 16 half on of a record. */
@@ -102,35 +106,51 @@ PKV_INLINE void load_scales(const enum pkv_weight_type type, const uint8_t *scal
     }
 }
 
-/* One row, block by block straight from the records of a group. */
-PKV_INLINE void direct(const struct format f, const uint8_t *record, const struct act_piece *x,
-                       float *acc)
+/* acc += 32 values (or 16, a half of them) of one row or tile; x, scale, sum, q8_sum: of its rows
+ */
+PKV_INLINE void add_block(const struct format f, const struct pkvi_codes codes,
+                          const uint8_t *planes, const int half, const int rows, const int8_t *x,
+                          const float *scale, const float *sum, const int32_t *q8_sum,
+                          struct pkvi_f16x s, struct pkvi_f16x m, struct pkvi_f16x *acc)
+{
+    const int quads = 8 / f.scales;
+    struct pkvi_i16x dot[PKV_TILE_ROWS];
+    pkvi_dot_quads(codes, planes, quads * half, quads * (half + 1), rows, x, q8_sum, dot);
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+        acc[i] = pkvi_f16x_fma(pkvi_f16x_from_i16x(dot[i]),
+                               pkvi_f16x_mul(s, pkvi_f16x_set1(scale[i])), acc[i]);
+        if (f.has_m) {
+            acc[i] = pkvi_f16x_fma(m, pkvi_f16x_set1(sum[i]), acc[i]);
+        }
+    }
+}
+
+PKV_INLINE void prefetch(const uint8_t *from, uint32_t bytes)
+{
+    for (uint32_t line = 0; line < bytes; line += 64) {
+        __builtin_prefetch(from + line);
+    }
+}
+
+/* One row, straight from the records of a group. */
+PKV_INLINE void direct(const struct format f, const uint8_t *record, uint32_t blocks,
+                       const struct act_block *x, float *acc)
 {
     const struct pkvi_layout *layout = &pkvi_layouts[f.type];
     const uint32_t subs = layout->values / 32, planes = pkvi_layout_planes_bytes(layout);
     struct pkvi_f16x a = pkvi_f16x_load(acc);
-    for (uint32_t b = 0; b < x->blocks; b += subs, record += layout->record_bytes) {
+    for (uint32_t b = 0; b < blocks; b += subs, record += layout->record_bytes) {
         const uint8_t *scales = record + layout->record_bytes - layout->scale_bytes;
-        for (uint32_t sub = 0; sub < subs; sub++) {
-            const int8_t *q8 = x->q8 + 32 * (uint64_t)(b + sub);
+        for (uint32_t sub = 0; sub < subs; sub++, x++) {
             const uint8_t *codes = record + sub * planes;
-            for (uint32_t line = 0; line < planes + layout->scale_bytes / subs; line += 64) {
-                __builtin_prefetch(codes + PREFETCH_BYTES + line);
-            }
-            const struct pkvi_f16x scale = pkvi_f16x_set1(x->scale[b + sub]);
+            prefetch(codes + PREFETCH_BYTES, planes + layout->scale_bytes / subs);
 #pragma GCC unroll 2
             for (int half = 0; half < f.scales; half++) {
-                const int32_t q8_sum = x->q8_sum[2 * (b + sub)] + x->q8_sum[2 * (b + sub) + 1];
-                struct pkvi_i16x dot;
                 struct pkvi_f16x s, m;
-                pkvi_dot_quads(f.codes, codes, 8 / f.scales * half, 8 / f.scales * (half + 1), 1,
-                               &q8, &q8_sum, &dot);
                 load_scales(f.type, scales, sub, (uint32_t)half, &s, &m);
-                a = pkvi_f16x_fma(pkvi_f16x_from_i16x(dot), pkvi_f16x_mul(s, scale), a);
-                if (f.has_m) {
-                    const float sum = x->sum[(b + sub) * (uint32_t)f.scales + (uint32_t)half];
-                    a = pkvi_f16x_fma(m, pkvi_f16x_set1(sum), a);
-                }
+                add_block(f, f.codes, codes, half, 1, x->q8[0], x->scale, x->sum[half], x->q8_sum,
+                          s, m, &a);
             }
         }
     }
@@ -138,7 +158,7 @@ PKV_INLINE void direct(const struct format f, const uint8_t *record, const struc
 }
 
 PKV_INLINE void unpack(const struct format f, const uint8_t *record, uint32_t blocks,
-                       struct panel *panel)
+                       struct panel_block *panel)
 {
     const struct pkvi_layout *layout = &pkvi_layouts[f.type];
     const uint32_t subs = layout->values / 32, planes = pkvi_layout_planes_bytes(layout);
@@ -148,59 +168,32 @@ PKV_INLINE void unpack(const struct format f, const uint8_t *record, uint32_t bl
         const uint8_t *codes = from + b % subs * planes;
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) {
-            pkvi_quad_unpack(f.codes, codes, j, panel->codes[b] + 64 * j);
+            pkvi_quad_unpack(f.codes, codes, j, panel[b].codes + 64 * j);
         }
 #pragma GCC unroll 2
         for (int half = 0; half < f.scales; half++) {
             struct pkvi_f16x s, m;
             load_scales(f.type, scales, b % subs, (uint32_t)half, &s, &m);
-            pkvi_f16x_store(panel->s[b * (uint32_t)f.scales + (uint32_t)half], s);
-            pkvi_f16x_store(panel->m[b * (uint32_t)f.scales + (uint32_t)half], m);
+            pkvi_f16x_store(panel[b].s[half], s);
+            pkvi_f16x_store(panel[b].m[half], m);
         }
     }
 }
 
 /* `rows` <= PKV_TILE_ROWS rows times a panel; acc [rows][16]. */
-PKV_INLINE void tile(const struct format f, const int rows, const struct panel *panel,
-                     const struct act_piece *x, uint32_t first_row, float *acc)
+PKV_INLINE void tile(const struct format f, const int rows, const struct panel_block *panel,
+                     const struct act_block *x, uint32_t blocks, float *acc)
 {
     const struct pkvi_codes bytes = {8, 0, f.codes.width};
-    const int8_t *q8[PKV_TILE_ROWS];
-    const float *scale[PKV_TILE_ROWS], *sum[PKV_TILE_ROWS];
-    const int16_t *q8_sum[PKV_TILE_ROWS];
     struct pkvi_f16x a[PKV_TILE_ROWS];
     for (int i = 0; i < rows; i++) {
-        const uint64_t row = first_row + (uint32_t)i;
-        q8[i] = x->q8 + row * x->cols;
-        scale[i] = x->scale + row * (x->cols / 32);
-        q8_sum[i] = x->q8_sum + row * (x->cols / 16);
-        sum[i] = x->sum + row * x->blocks * (uint32_t)f.scales;
         a[i] = pkvi_f16x_load(acc + LANES * i);
     }
-    for (uint32_t b = 0; b < x->blocks; b++) {
+    for (uint32_t b = 0; b < blocks; b++, panel++, x++) {
 #pragma GCC unroll 2
         for (int half = 0; half < f.scales; half++) {
-            const uint32_t at = b * (uint32_t)f.scales + (uint32_t)half;
-            struct pkvi_i16x dot[PKV_TILE_ROWS];
-            int32_t block_sum[PKV_TILE_ROWS]; /* of signed codes, which have one scale */
-            for (int i = 0; i < rows; i++) {
-                block_sum[i] = q8_sum[i][2 * b] + q8_sum[i][2 * b + 1];
-            }
-            pkvi_dot_quads(bytes, panel->codes[b], 8 / f.scales * half, 8 / f.scales * (half + 1),
-                           rows, q8, block_sum, dot);
-            const struct pkvi_f16x s = pkvi_f16x_load(panel->s[at]);
-            const struct pkvi_f16x m = pkvi_f16x_load(panel->m[at]);
-#pragma GCC unroll 8
-            for (int i = 0; i < rows; i++) {
-                a[i] = pkvi_f16x_fma(pkvi_f16x_from_i16x(dot[i]),
-                                     pkvi_f16x_mul(s, pkvi_f16x_set1(scale[i][b])), a[i]);
-                if (f.has_m) {
-                    a[i] = pkvi_f16x_fma(m, pkvi_f16x_set1(sum[i][at]), a[i]);
-                }
-            }
-        }
-        for (int i = 0; i < rows; i++) {
-            q8[i] += 32;
+            add_block(f, bytes, panel->codes, half, rows, x->q8[0], x->scale, x->sum[half],
+                      x->q8_sum, pkvi_f16x_load(panel->s[half]), pkvi_f16x_load(panel->m[half]), a);
         }
     }
     for (int i = 0; i < rows; i++) {
@@ -208,40 +201,47 @@ PKV_INLINE void tile(const struct format f, const int rows, const struct panel *
     }
 }
 
-/* All rows of a piece times a panel. */
-PKV_INLINE void tiles(const struct format f, const struct panel *panel, const struct act_piece *x,
-                      uint32_t rows, float *acc)
+/*
+ * All rows of a unit times a panel; the last tile is padded to 1, 2, 4 or 8 rows. Meanwhile what
+ * will be unpacked next comes closer.
+ */
+PKV_INLINE void tiles(const struct format f, const struct panel_block *panel,
+                      const struct act_block *x, uint32_t blocks, uint32_t rows,
+                      const uint8_t *next, float *acc)
 {
-    uint32_t row = 0;
-    for (; row + PKV_TILE_ROWS <= rows; row += PKV_TILE_ROWS) {
-        tile(f, PKV_TILE_ROWS, panel, x, row, acc + LANES * row);
+    const struct pkvi_layout *layout = &pkvi_layouts[f.type];
+    const uint32_t bytes = blocks / (layout->values / 32) * layout->record_bytes;
+    const uint32_t share = bytes / (rows / PKV_TILE_ROWS + 1);
+    for (; rows > PKV_TILE_ROWS / 2; rows -= rows < PKV_TILE_ROWS ? rows : PKV_TILE_ROWS) {
+        prefetch(next, share);
+        tile(f, PKV_TILE_ROWS, panel, x, blocks, acc);
+        next += share;
+        x += blocks;
+        acc += LANES * PKV_TILE_ROWS;
     }
-    if (PKV_TILE_ROWS > 4 && row + 4 <= rows) {
-        tile(f, 4, panel, x, row, acc + LANES * row);
-        row += 4;
-    }
-    if (row + 2 <= rows) {
-        tile(f, 2, panel, x, row, acc + LANES * row);
-        row += 2;
-    }
-    if (row < rows) {
-        tile(f, 1, panel, x, row, acc + LANES * row);
+    if (PKV_TILE_ROWS > 4 && rows > 2) {
+        tile(f, 4, panel, x, blocks, acc);
+    } else if (rows == 2) {
+        tile(f, 2, panel, x, blocks, acc);
+    } else if (rows == 1) {
+        tile(f, 1, panel, x, blocks, acc);
     }
 }
 
 /* A piece of a group times some rows. */
-typedef void piece_fn(const uint8_t *record, const struct act_piece *x, uint32_t rows,
-                      struct panel *panel, float *acc);
+typedef void piece_fn(const uint8_t *record, uint32_t blocks, const struct act_block *x,
+                      uint32_t rows, const uint8_t *next, struct panel_block *panel, float *acc);
 
 #define DEFINE_PIECE(TYPE, name, format)                                                           \
-    static void piece_##name(const uint8_t *record, const struct act_piece *x, uint32_t rows,      \
-                             struct panel *panel, float *acc)                                      \
+    static void piece_##name(const uint8_t *record, uint32_t blocks, const struct act_block *x,    \
+                             uint32_t rows, const uint8_t *next, struct panel_block *panel,        \
+                             float *acc)                                                           \
     {                                                                                              \
         if (rows <= DIRECT_ROWS) {                                                                 \
-            direct(format, record, x, acc);                                                        \
+            direct(format, record, blocks, x, acc);                                                \
         } else {                                                                                   \
-            unpack(format, record, x->blocks, panel);                                              \
-            tiles(format, panel, x, rows, acc);                                                    \
+            unpack(format, record, blocks, panel);                                                 \
+            tiles(format, panel, x, blocks, rows, next, acc);                                      \
         }                                                                                          \
     }
 FORMATS(DEFINE_PIECE)
@@ -249,53 +249,67 @@ FORMATS(DEFINE_PIECE)
 #define PIECE_ENTRY(TYPE, name, format) [PKV_W_##TYPE] = piece_##name,
 static piece_fn *const pieces[PKV_W_COUNT] = {FORMATS(PIECE_ENTRY)};
 
-/* scale * sum of the codes, per block or half block, of a piece that begins at block b0. */
-static void prepare_sums(const struct pkv_act *act, const struct pkvi_linear_unit *unit,
-                         uint32_t b0, uint32_t scales, const struct act_piece *x)
+/* Rows of sums a group has: full tiles. */
+static uint32_t acc_rows(const struct pkvi_linear_unit *unit)
 {
-    for (uint32_t i = 0; i < unit->rows; i++) {
-        const uint64_t first = (uint64_t)(unit->first_row + i) * (act->cols / 32) + b0;
-        const float *scale = PKV_AT(const float, act->scale) + first;
-        const int16_t *sum = PKV_AT(const int16_t, act->sum) + 2 * first;
-        float *to = x->sum + (uint64_t)i * x->blocks * scales;
-        for (uint32_t b = 0; b < x->blocks; b++) {
-            if (scales == 1) {
-                to[b] = scale[b] * (float)(sum[2 * b] + sum[2 * b + 1]);
-            } else {
-                to[2 * b] = scale[b] * (float)sum[2 * b];
-                to[2 * b + 1] = scale[b] * (float)sum[2 * b + 1];
-            }
+    return (unit->rows + PKV_TILE_ROWS - 1) / PKV_TILE_ROWS * PKV_TILE_ROWS;
+}
+
+/* One row of some blocks to its place in a tile: to[block]. */
+static void gather_row(const int8_t *q8, const float *scale, const int16_t *sum, uint32_t blocks,
+                       bool halves, uint32_t row, struct act_block *to)
+{
+    float sums[2][DIRECT_BLOCKS];
+    for (uint32_t b = 0; b < blocks; b++) {
+        const int32_t low = sum[2 * b], high = sum[2 * b + 1];
+        sums[0][b] = scale[b] * (float)(halves ? low : low + high);
+        sums[1][b] = scale[b] * (float)high;
+    }
+    for (uint32_t b = 0; b < blocks; b++, to++) {
+        memcpy(to->q8[row], q8 + 32 * (uint64_t)b, 32);
+        to->scale[row] = scale[b];
+        to->sum[0][row] = sums[0][b];
+        if (halves) {
+            to->sum[1][row] = sums[1][b];
+        }
+        if (PKV_SIGNED_NEEDS_SUM) {
+            to->q8_sum[row] = sum[2 * b] + sum[2 * b + 1];
         }
     }
 }
 
+/* Blocks b0 .. b0 + blocks - 1 of the unit's rows, tile by tile: to[tile][block]. */
+static void gather_acts(const struct pkv_act *act, const struct pkvi_linear_unit *unit, uint32_t b0,
+                        uint32_t blocks, bool halves, struct act_block *to)
+{
+    if (unit->rows % PKV_TILE_ROWS != 0) { /* rows that fill up the last tile are zero */
+        memset(to + (uint64_t)(unit->rows / PKV_TILE_ROWS) * blocks, 0, blocks * sizeof *to);
+    }
+    for (uint32_t i = 0; i < unit->rows; i++) {
+        const uint64_t first = (uint64_t)(unit->first_row + i) * (act->cols / 32) + b0;
+        gather_row(PKV_AT(const int8_t, act->q8) + 32 * first,
+                   PKV_AT(const float, act->scale) + first,
+                   PKV_AT(const int16_t, act->sum) + 2 * first, blocks, halves, i % PKV_TILE_ROWS,
+                   to + (uint64_t)(i / PKV_TILE_ROWS) * blocks);
+    }
+}
+
 static void unit_quantised(const struct pkv_act *act, const struct pkvi_linear_unit *unit,
-                           float *acc)
+                           struct scratch *scratch, float *acc)
 {
     const struct pkv_matrix *w = &unit->part->w;
     const struct pkvi_layout *layout = &pkvi_layouts[w->type];
     const uint64_t group_bytes = pkvi_group_bytes(w->type, w->cols);
     const uint8_t *group = PKV_AT(const uint8_t, w->data) + unit->first_group * group_bytes;
-    const uint32_t step = unit->rows <= DIRECT_ROWS ? DIRECT_VALUES : PANEL_VALUES;
-    float sums[UNIT_ROWS * PANEL_VALUES / 16];
-    struct panel panel;
-    _Static_assert(UNIT_ROWS * PANEL_VALUES >= DIRECT_ROWS * DIRECT_VALUES, "sums fit");
-    for (uint32_t k = 0; k < w->cols; k += step) {
-        const uint32_t left = w->cols - k, b0 = k / 32;
-        const uint64_t first = (uint64_t)unit->first_row * act->cols + k;
-        const struct act_piece x = {
-            .q8 = PKV_AT(const int8_t, act->q8) + first,
-            .scale = PKV_AT(const float, act->scale) + first / 32,
-            .q8_sum = PKV_AT(const int16_t, act->sum) + first / 16,
-            .sum = sums,
-            .cols = act->cols,
-            .blocks = (left < step ? left : step) / 32,
-        };
-        prepare_sums(act, unit, b0, 32 / layout->scale_values, &x);
+    const uint32_t step = unit->rows <= DIRECT_ROWS ? DIRECT_BLOCKS : PANEL_BLOCKS;
+    for (uint32_t b0 = 0; b0 < w->cols / 32; b0 += step) {
+        const uint32_t left = w->cols / 32 - b0, blocks = left < step ? left : step;
+        gather_acts(act, unit, b0, blocks, layout->scale_values == 16, scratch->act);
         for (uint32_t g = 0; g < unit->groups; g++) {
-            const uint8_t *record =
-                group + g * group_bytes + (uint64_t)(k / layout->values) * layout->record_bytes;
-            pieces[w->type](record, &x, unit->rows, &panel, acc + (uint64_t)g * unit->rows * LANES);
+            const uint8_t *record = group + g * group_bytes +
+                                    (uint64_t)(b0 / (layout->values / 32)) * layout->record_bytes;
+            pieces[w->type](record, blocks, scratch->act, unit->rows, record + group_bytes,
+                            scratch->panel, acc + (uint64_t)g * acc_rows(unit) * LANES);
         }
     }
 }
@@ -370,7 +384,7 @@ static void unit_floats(const struct pkv_act *act, const struct pkvi_linear_unit
             const uint8_t *record =
                 group + g * group_bytes + (uint64_t)k * pkvi_layouts[w->type].record_bytes;
             piece_floats(w->type, record, x + k, act->cols, count, unit->rows,
-                         acc + (uint64_t)g * unit->rows * LANES);
+                         acc + (uint64_t)g * acc_rows(unit) * LANES);
         }
     }
 }
@@ -392,26 +406,37 @@ static void store_sums(const struct pkv_linear_part *part, uint32_t first_output
     }
 }
 
+/* 64 bytes for each group: lines that will be written. */
+static void prefetch_write(const float *y, uint32_t groups)
+{
+    for (uint32_t g = 0; g < groups; g++) {
+        __builtin_prefetch(y + LANES * g, 1);
+    }
+}
+
 static void run_unit(void *context, uint32_t number, uint32_t worker)
 {
     (void)worker;
     const struct pkvi_linear_plan *plan = context;
     const struct pkvi_linear_unit unit = pkvi_linear_unit(plan, number);
     const struct pkv_linear_part *part = unit.part;
+    const uint32_t rows = acc_rows(&unit);
+    struct scratch scratch;
     _Alignas(64) float acc[UNIT_SUMS * LANES];
-    memset(acc, 0, (uint64_t)unit.groups * unit.rows * LANES * sizeof *acc);
+    memset(acc, 0, (uint64_t)unit.groups * rows * LANES * sizeof *acc);
     if (pkvi_weight_is_quantised(part->w.type)) {
-        unit_quantised(&plan->args->x, &unit, acc);
+        unit_quantised(&plan->args->x, &unit, &scratch, acc);
     } else {
         unit_floats(&plan->args->x, &unit, acc);
     }
-    for (uint32_t g = 0; g < unit.groups; g++) {
-        const uint32_t first = (unit.first_group + g) * LANES, left = part->w.rows - first;
-        for (uint32_t i = 0; i < unit.rows; i++) {
+    for (uint32_t i = 0; i < unit.rows; i++) { /* row by row: y is written in long runs */
+        float *y = PKV_AT(float, part->y) + (uint64_t)(unit.first_row + i) * part->y_stride;
+        prefetch_write(y + (uint64_t)WRITE_AHEAD_ROWS * part->y_stride + unit.first_group * LANES,
+                       unit.groups);
+        for (uint32_t g = 0; g < unit.groups; g++) {
+            const uint32_t first = (unit.first_group + g) * LANES, left = part->w.rows - first;
             store_sums(part, first, left < LANES ? left : LANES,
-                       acc + ((uint64_t)g * unit.rows + i) * LANES,
-                       PKV_AT(float, part->y) + (uint64_t)(unit.first_row + i) * part->y_stride +
-                           first);
+                       acc + ((uint64_t)g * rows + i) * LANES, y + first);
         }
     }
 }
@@ -420,10 +445,15 @@ static enum pkv_status launch(void *native_stream, const void *args)
 {
     struct pkvi_pool *pool = ((const struct pkvi_cpu_stream *)native_stream)->pool;
     const struct pkv_args_linear *linear = args;
-    struct pkvi_linear_plan plan;
     const uint32_t rows = linear->rows < UNIT_ROWS ? linear->rows : UNIT_ROWS;
-    pkvi_linear_plan(linear, UNIT_BYTES, UNIT_ROWS, UNIT_SUMS / rows, pkvi_pool_threads(pool),
-                     &plan);
+    const struct pkvi_linear_limits limits = {
+        .bytes = (uint64_t)UNIT_BYTES * rows,
+        .rows = UNIT_ROWS,
+        .groups = UNIT_SUMS / (rows + PKV_TILE_ROWS - 1),
+        .threads = pkvi_pool_threads(pool),
+    };
+    struct pkvi_linear_plan plan;
+    pkvi_linear_plan(linear, &limits, &plan);
     pkvi_pool_run(pool, run_unit, &plan, plan.first_unit[linear->part_count]);
     return PKV_OK;
 }
