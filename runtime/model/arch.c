@@ -227,9 +227,9 @@ static enum pkv_status read_scales(const struct pkvi_arch_reader *reader)
     float dim = (float)(wide ? arch->width / arch->heads : arch->head_dim);
     arch->attention_scale = 1.0f / sqrtf(dim);
     PKV_TRY(pkvi_arch_f32(reader, "attention.scale", &found, &arch->attention_scale));
-    if (!(arch->attention_scale > 0) || !isfinite(arch->attention_scale)) {
+    if (!(arch->attention_scale > 0 && arch->attention_scale <= 1000)) {
         return pkvi_arch_bad_f32(reader, "attention.scale", (double)arch->attention_scale,
-                                 "more than 0");
+                                 "more than 0, at most 1000");
     }
     arch->embedding_scale = traits->scaled_embedding ? sqrtf((float)arch->width) : 1.0f;
     PKV_TRY(read_softcap(reader, "attn_logit_softcapping", traits->attention_softcap,

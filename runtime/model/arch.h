@@ -102,6 +102,15 @@ enum pkv_status pkvi_arch_read(const struct pkvi_gguf *gguf, struct pkvi_arch *a
 /* All zero is fine. */
 void pkvi_arch_free(struct pkvi_arch *arch);
 
+/* What becomes of a key of a file that was read. */
+enum pkvi_key_use {
+    PKVI_KEY_MODEL,     /* part of the mathematics */
+    PKVI_KEY_TOKENIZER, /* for the tokenizer and the chat template */
+    PKVI_KEY_NEUTRAL,   /* not implemented, and its value asks for nothing */
+    PKVI_KEY_REMARK     /* not used: says where the file comes from */
+};
+enum pkvi_key_use pkvi_arch_key_use(const struct pkvi_arch *arch, struct pkvi_str name);
+
 /* "llama, qwen2, ..." for messages and inspect. */
 const char *pkvi_arch_names(void);
 

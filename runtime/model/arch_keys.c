@@ -137,6 +137,28 @@ static enum pkv_status check_neutral(const struct pkvi_arch_reader *reader,
     return PKV_OK;
 }
 
+/* The number of a suffix in neutral_keys, or -1. */
+static int find_neutral(struct pkvi_str suffix)
+{
+    for (size_t i = 0; i < sizeof neutral_keys / sizeof neutral_keys[0]; i++) {
+        if (pkvi_str_equal(suffix, neutral_keys[i].suffix)) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+/* What stands behind "PREFIX." in a name; false if it does not begin so. */
+static bool cut_prefix(struct pkvi_str name, const char *prefix, struct pkvi_str *suffix_out)
+{
+    size_t bytes = strlen(prefix);
+    if (name.bytes <= bytes || name.data[bytes] != '.' || memcmp(name.data, prefix, bytes) != 0) {
+        return false;
+    }
+    *suffix_out = (struct pkvi_str){name.data + bytes + 1, name.bytes - bytes - 1};
+    return true;
+}
+
 static enum pkv_status check_key(const struct pkvi_arch_reader *reader,
                                  const struct pkvi_gguf_key *key, struct pkvi_str suffix)
 {
@@ -144,10 +166,9 @@ static enum pkv_status check_key(const struct pkvi_arch_reader *reader,
         is_listed(suffix, harmless_keys, sizeof harmless_keys / sizeof harmless_keys[0])) {
         return PKV_OK;
     }
-    for (size_t i = 0; i < sizeof neutral_keys / sizeof neutral_keys[0]; i++) {
-        if (pkvi_str_equal(suffix, neutral_keys[i].suffix)) {
-            return check_neutral(reader, key, neutral_keys[i].value);
-        }
+    int neutral = find_neutral(suffix);
+    if (neutral >= 0) {
+        return check_neutral(reader, key, neutral_keys[neutral].value);
     }
     return PKV_FAIL(PKV_ERR_UNSUPPORTED,
                     "%s: key '%.*s' is not known, it may change what the model computes",
@@ -178,17 +199,37 @@ static enum pkv_status check_general(const struct pkvi_arch_reader *reader)
 
 enum pkv_status pkvi_arch_check_keys(const struct pkvi_arch_reader *reader)
 {
-    size_t prefix = strlen(reader->traits->name);
     PKV_TRY(check_general(reader));
     for (uint64_t i = 0; i < pkvi_gguf_key_count(reader->gguf); i++) {
         const struct pkvi_gguf_key *key = pkvi_gguf_key_at(reader->gguf, i);
-        if (key->name.bytes > prefix && key->name.data[prefix] == '.' &&
-            memcmp(key->name.data, reader->traits->name, prefix) == 0) {
-            struct pkvi_str suffix = {key->name.data + prefix + 1, key->name.bytes - prefix - 1};
+        struct pkvi_str suffix;
+        if (cut_prefix(key->name, reader->traits->name, &suffix)) {
             PKV_TRY(check_key(reader, key, suffix));
         }
     }
     return PKV_OK;
+}
+
+enum pkvi_key_use pkvi_arch_key_use(const struct pkvi_arch *arch, struct pkvi_str name)
+{
+    static const char *const general[] = {"architecture", "name", "type", "alignment",
+                                          "quantization_version"};
+    struct pkvi_str suffix;
+    bool model = false;
+    if (cut_prefix(name, "tokenizer", &suffix)) {
+        return PKVI_KEY_TOKENIZER;
+    }
+    if (cut_prefix(name, arch->architecture, &suffix)) {
+        if (find_neutral(suffix) >= 0) {
+            return PKVI_KEY_NEUTRAL;
+        }
+        model = is_listed(suffix, read_keys, sizeof read_keys / sizeof read_keys[0]);
+    } else if (cut_prefix(name, "general", &suffix)) {
+        model = is_listed(suffix, general, sizeof general / sizeof general[0]);
+    } else {
+        model = cut_prefix(name, "split", &suffix);
+    }
+    return model ? PKVI_KEY_MODEL : PKVI_KEY_REMARK;
 }
 
 /* ---- reading by suffix ---- */

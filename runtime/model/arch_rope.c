@@ -13,6 +13,10 @@
 #include "runtime/base/check.h"
 #include "runtime/model/arch_impl.h"
 
+/* Beyond any real file's, and tight enough that angles stay exact enough to mean something. */
+#define LEAST_FACTOR 0.001f
+#define MOST_FACTOR 1e6f
+
 enum scaling_kind { SCALING_NONE, SCALING_LINEAR, SCALING_YARN, SCALING_LONGROPE };
 
 struct scaling {
@@ -46,16 +50,16 @@ static enum pkv_status read_kind(const struct pkvi_arch_reader *reader, enum sca
     return PKV_OK;
 }
 
-/* A factor that must be positive; `absent` where the file has none. */
-static enum pkv_status read_positive(const struct pkvi_arch_reader *reader, const char *suffix,
-                                     double absent, double *value_out)
+/* A factor; `absent` where the file has none. */
+static enum pkv_status read_factor(const struct pkvi_arch_reader *reader, const char *suffix,
+                                   double absent, double *value_out)
 {
     float value;
     bool found;
     *value_out = absent;
     PKV_TRY(pkvi_arch_f32(reader, suffix, &found, &value));
-    if (found && !(value > 0)) {
-        return pkvi_arch_bad_f32(reader, suffix, (double)value, "more than 0");
+    if (found && !(value >= LEAST_FACTOR && value <= MOST_FACTOR)) {
+        return pkvi_arch_bad_f32(reader, suffix, (double)value, "0.001 to 1000000");
     }
     if (found) {
         *value_out = (double)value;
@@ -73,8 +77,8 @@ static enum pkv_status read_yarn(const struct pkvi_arch_reader *reader, struct s
                                  "0 to 1");
     }
     scaling->extrapolation = (double)extrapolation;
-    PKV_TRY(read_positive(reader, "rope.scaling.yarn_beta_fast", 32, &scaling->beta_fast));
-    PKV_TRY(read_positive(reader, "rope.scaling.yarn_beta_slow", 1, &scaling->beta_slow));
+    PKV_TRY(read_factor(reader, "rope.scaling.yarn_beta_fast", 32, &scaling->beta_fast));
+    PKV_TRY(read_factor(reader, "rope.scaling.yarn_beta_slow", 1, &scaling->beta_slow));
     if (scaling->beta_fast < scaling->beta_slow) {
         return pkvi_arch_bad_f32(reader, "rope.scaling.yarn_beta_fast", scaling->beta_fast,
                                  "at least yarn_beta_slow");
@@ -87,9 +91,9 @@ static enum pkv_status read_scaling(const struct pkvi_arch_reader *reader, struc
     bool found;
     double old_factor;
     PKV_TRY(read_kind(reader, &scaling->kind));
-    PKV_TRY(read_positive(reader, "rope.scale_linear", 1, &old_factor));
-    PKV_TRY(read_positive(reader, "rope.scaling.factor", old_factor, &scaling->factor));
-    PKV_TRY(read_positive(reader, "rope.scaling.attn_factor", 1, &scaling->attention_factor));
+    PKV_TRY(read_factor(reader, "rope.scale_linear", 1, &old_factor));
+    PKV_TRY(read_factor(reader, "rope.scaling.factor", old_factor, &scaling->factor));
+    PKV_TRY(read_factor(reader, "rope.scaling.attn_factor", 1, &scaling->attention_factor));
     scaling->original_context = reader->arch->context;
     PKV_TRY(pkvi_arch_u32(reader, "rope.scaling.original_context_length", &found,
                           &scaling->original_context));
@@ -168,11 +172,10 @@ static enum pkv_status make_freq(const struct pkvi_arch_reader *reader,
         if (factors) {
             memcpy(&factor, (const uint8_t *)factors->data + i * sizeof factor, sizeof factor);
         }
-        if (!(factor > 0) || !isfinite(factor)) {
+        if (!(factor >= LEAST_FACTOR && factor <= MOST_FACTOR)) {
             free(freq);
             return PKV_FAIL(PKV_ERR_CORRUPT,
-                            "%s: element %u of tensor '%.*s' is %g, expected a finite number "
-                            "more than 0",
+                            "%s: element %u of tensor '%.*s' is %g, expected 0.001 to 1000000",
                             pkvi_gguf_path(reader->gguf), i, pkvi_str_shown(factors->name),
                             factors->name.data, (double)factor);
         }
@@ -208,12 +211,8 @@ static enum pkv_status make_global(struct pkvi_arch_reader *reader, const struct
     rope->pairs = pairs;
     rope->halves = reader->traits->rope_halves;
     rope->gain = scaling->attention_factor;
-    if (scaling->kind == SCALING_YARN && scaling->extrapolation > 0) {
+    if (scaling->kind == SCALING_YARN && scaling->extrapolation > 0 && scaling->factor > 1) {
         rope->gain *= 1 + 0.1 * log(scaling->factor);
-    }
-    if (!(rope->gain > 0) || !isfinite(rope->gain)) {
-        return pkvi_arch_bad_f32(reader, "rope.scaling.factor", scaling->factor,
-                                 "one that leaves the rotated values positive");
     }
     if (factors_long) {
         rope->short_context = scaling->original_context;

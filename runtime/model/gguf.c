@@ -610,7 +610,8 @@ static enum pkv_status check_count(const struct cursor *cursor, const char *kind
 {
     if (count > bytes_left(cursor) / least_bytes) {
         return PKV_FAIL(PKV_ERR_CORRUPT,
-                        "%s: the header says %llu %ss, expected at most %llu in the %llu bytes "
+                        "%s: truncated or damaged: the header says %llu %ss, expected at most %llu "
+                        "in the %llu bytes "
                         "that follow",
                         cursor->shard->label, (unsigned long long)count, kind,
                         (unsigned long long)(bytes_left(cursor) / least_bytes),
