@@ -46,12 +46,13 @@ struct pkvi_engine {
 };
 
 /*
- * In this order, closing all at once with pkvi_engine_close(), whatever was opened. Each words its
- * own failure: false.
+ * What follows is called in this order; each words its own failure: false. Whatever was opened,
+ * pkvi_engine_close() closes it.
+ *
+ * The path as given; else, if nothing is there and it names no folder, the file in CACHE/models.
  */
-/* The path as given; else, if nothing is there and it names no folder, the file in CACHE/models. */
 bool pkvi_engine_open_path(struct pkvi_engine *engine, const struct pkvi_engine_options *options);
-/* Path and tokenizer. */
+/* That, and the tokenizer. */
 bool pkvi_engine_open_text(struct pkvi_engine *engine, const struct pkvi_engine_options *options);
 bool pkvi_engine_open_model(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
                             bool exact);

@@ -10,6 +10,7 @@
 
 static const struct pkvi_command commands[] = {
     {"tokenize", "token ids of a text, and back", pkvi_cmd_tokenize},
+    {"inspect", "what is in a model file", pkvi_cmd_inspect},
     {"doctor", "what this machine has, and what to change", pkvi_cmd_doctor},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
