@@ -1,15 +1,14 @@
 /*
  * thread.c: the pool that splits one operation among cores. Knows nothing of what units do.
  *
- * A run is published in one cache line: what to do, then `ticket`, then `generation`, on which
- * waiting workers spin and sleep. A unit belongs to whoever takes its ticket. The run cannot end,
- * and so its fields cannot change, while somebody owns a unit of it; hence a worker reads the
- * fields only after it has won a ticket, and one that wakes late simply helps the run of the day
- * or finds no ticket. Nobody waits for a worker that got no unit: a descheduled thread costs
- * nothing.
+ * A run lives in one cache line: what to do, how many units are not finished, and `ticket`, the
+ * word on which workers spin and sleep. A unit belongs to whoever takes its ticket. The run cannot
+ * end, and so its fields cannot change, while somebody owns a unit of it; hence a worker reads the
+ * fields only after it has won a ticket, and one that wakes late helps the run of the day or finds
+ * no ticket. Nobody waits for a worker that got no unit: a descheduled thread costs nothing.
  *
- *   ticket  FIRST_TICKET - units at the start; one that is >= FIRST_TICKET stands for no unit
- *   left    units not finished; its top bit says that the caller sleeps on it
+ *   ticket  NO_TICKET - units at the start; from NO_TICKET on it stands for no unit
+ *   left    units not finished by workers; its top bit says that the caller sleeps on it
  */
 #include "runtime/base/thread.h"
 
@@ -18,13 +17,14 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "runtime/base/cgroup.h"
 #include "runtime/base/check.h"
 #include "runtime/base/futex.h"
 
-#define FIRST_TICKET ((uint64_t)1 << 40)
+#define NO_TICKET 0x80000000u
 #define CALLER_SLEEPS 0x80000000u
 #define MAX_THREADS 1024u
 /* Longer than the gaps between the operations of a step, shorter than anybody would notice. */
@@ -40,9 +40,7 @@ struct pkvi_pool {
     _Alignas(64) pkvi_unit_fn fn;
     void *context;
     uint32_t units;
-    _Atomic uint32_t generation;
-    _Alignas(64) _Atomic uint64_t ticket;
-    _Atomic uint32_t left;
+    _Atomic uint32_t ticket, left;
     _Alignas(64) _Atomic uint32_t sleepers;
     _Atomic uint32_t stop;
     uint64_t spin_ns;
@@ -50,80 +48,74 @@ struct pkvi_pool {
     struct worker *workers; /* [threads - 1] */
 };
 
-/*
- * Take units until there are none. A worker comes here once a generation, so that tickets pass
- * FIRST_TICKET by at most one a thread and run: no need to look before taking, which would move
- * the line twice.
- */
-static void work(struct pkvi_pool *pool, uint32_t worker)
+/* Take units until there are none; how many it were. */
+static uint32_t work(struct pkvi_pool *pool, uint32_t worker)
 {
-    uint64_t ticket;
-    uint32_t done = 0;
+    uint32_t ticket, done = 0;
     while ((ticket = atomic_fetch_add_explicit(&pool->ticket, 1, memory_order_acq_rel)) <
-           FIRST_TICKET) {
-        uint32_t unit = (uint32_t)(ticket + pool->units - FIRST_TICKET);
-        pool->fn(pool->context, unit, worker);
+           NO_TICKET) {
+        pool->fn(pool->context, ticket + pool->units - NO_TICKET, worker);
         done++;
     }
-    if (done > 0) {
-        /* acq_rel: a chain from every unit to the caller, which reads the last value */
-        uint32_t left = atomic_fetch_sub_explicit(&pool->left, done, memory_order_acq_rel) - done;
-        if (left == CALLER_SLEEPS) {
-            pkvi_futex_wake(&pool->left, 1);
-        }
-    }
+    return done;
 }
 
-/* Wait for another generation than `seen` and return it. */
-static uint32_t wait_for_run(struct pkvi_pool *pool, uint32_t seen)
+/* Wait until there are tickets; false: the pool closes. */
+static bool wait_for_run(struct pkvi_pool *pool)
 {
-    uint32_t now = pkvi_spin_while(&pool->generation, seen, pool->spin_ns);
-    while (now == seen) {
-        /* Both sides seq_cst: either the caller sees the sleeper or this sees the new generation */
+    uint32_t seen;
+    while ((seen = atomic_load_explicit(&pool->ticket, memory_order_relaxed)) >= NO_TICKET) {
+        if (atomic_load_explicit(&pool->stop, memory_order_relaxed)) {
+            return false;
+        }
+        if (pkvi_spin_while(&pool->ticket, seen, pool->spin_ns) != seen) {
+            continue;
+        }
+        /* Both sides seq_cst: either the caller sees the sleeper or this sees the new ticket */
         atomic_fetch_add(&pool->sleepers, 1);
-        if (atomic_load(&pool->generation) == seen) {
-            pkvi_futex_wait(&pool->generation, seen);
+        if (atomic_load(&pool->ticket) == seen) {
+            pkvi_futex_wait(&pool->ticket, seen);
         }
         atomic_fetch_sub(&pool->sleepers, 1);
-        now = atomic_load_explicit(&pool->generation, memory_order_acquire);
     }
-    return now;
+    return true;
 }
 
 static void *worker_main(void *argument)
 {
     struct worker *self = argument;
-    uint32_t seen = 0;
-    for (;;) {
-        seen = wait_for_run(self->pool, seen);
-        if (atomic_load_explicit(&self->pool->stop, memory_order_relaxed)) {
-            return NULL;
+    struct pkvi_pool *pool = self->pool;
+    while (wait_for_run(pool)) {
+        uint32_t done = work(pool, self->index);
+        if (done == 0) {
+            continue;
         }
-        work(self->pool, self->index);
+        /* acq_rel: a chain from every unit to the caller, which reads the last value */
+        if (atomic_fetch_sub_explicit(&pool->left, done, memory_order_acq_rel) & CALLER_SLEEPS) {
+            pkvi_futex_wake(&pool->left, 1);
+        }
     }
+    return NULL;
 }
 
-static void announce(struct pkvi_pool *pool, uint32_t wanted)
+/* Change the ticket and wake who sleeps on it. */
+static void announce(struct pkvi_pool *pool, uint32_t ticket, uint32_t wanted)
 {
-    atomic_fetch_add(&pool->generation, 1);
+    atomic_exchange(&pool->ticket, ticket);
     if (atomic_load(&pool->sleepers) > 0) {
-        pkvi_futex_wake(&pool->generation, wanted);
+        pkvi_futex_wake(&pool->ticket, wanted);
     }
 }
 
-static void wait_for_units(struct pkvi_pool *pool)
+/* Wait until workers have finished all units but the caller's own. */
+static void wait_for_units(struct pkvi_pool *pool, uint32_t own)
 {
-    uint64_t spin_ns = pool->spin_ns;
     uint32_t left;
-    while ((left = atomic_load_explicit(&pool->left, memory_order_acquire)) != 0) {
-        if (left == CALLER_SLEEPS) {
-            break;
-        }
+    while (left = atomic_load_explicit(&pool->left, memory_order_acquire),
+           (left & ~CALLER_SLEEPS) != own) {
         if (!(left & CALLER_SLEEPS)) {
-            if (pkvi_spin_while(&pool->left, left, spin_ns) != left) {
-                continue;
-            }
-            if (!atomic_compare_exchange_strong(&pool->left, &left, left | CALLER_SLEEPS)) {
+            if (pkvi_spin_while(&pool->left, left, pool->spin_ns) != left ||
+                !atomic_compare_exchange_strong(&pool->left, &left, left | CALLER_SLEEPS)) {
                 continue;
             }
             left |= CALLER_SLEEPS;
@@ -134,7 +126,7 @@ static void wait_for_units(struct pkvi_pool *pool)
 
 void pkvi_pool_run(struct pkvi_pool *pool, pkvi_unit_fn fn, void *context, uint32_t units)
 {
-    if (units <= 1 || pool->threads == 1 || units >= CALLER_SLEEPS) {
+    if (units <= 1 || pool->threads == 1 || units >= NO_TICKET) {
         for (uint32_t unit = 0; unit < units; unit++) {
             fn(context, unit, 0);
         }
@@ -144,10 +136,10 @@ void pkvi_pool_run(struct pkvi_pool *pool, pkvi_unit_fn fn, void *context, uint3
     pool->context = context;
     pool->units = units;
     atomic_store_explicit(&pool->left, units, memory_order_relaxed);
-    atomic_store_explicit(&pool->ticket, FIRST_TICKET - units, memory_order_release);
-    announce(pool, units - 1);
-    work(pool, 0);
-    wait_for_units(pool);
+    /* Unit 0 is the caller's: the line is busiest now, and it need not ask for it again. */
+    announce(pool, NO_TICKET - units + 1, units - 1);
+    fn(context, 0, 0);
+    wait_for_units(pool, 1 + work(pool, 0));
 }
 
 /* Signals are for the program's own threads. */
@@ -196,7 +188,7 @@ enum pkv_status pkvi_pool_open(uint32_t threads, struct pkvi_pool **pool_out)
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "no memory for a pool of %u threads", threads);
     }
     *pool = (struct pkvi_pool){.threads = threads, .workers = workers};
-    atomic_store(&pool->ticket, FIRST_TICKET);
+    atomic_store(&pool->ticket, NO_TICKET);
     /* With more threads than CPUs a spinning thread keeps the CPU from one that has work. */
     pool->spin_ns = threads <= affinity_count() ? SPIN_NS : 0;
     for (; pool->started < threads - 1; pool->started++) {
@@ -219,7 +211,7 @@ void pkvi_pool_close(struct pkvi_pool *pool)
         return;
     }
     atomic_store_explicit(&pool->stop, 1, memory_order_relaxed);
-    announce(pool, MAX_THREADS);
+    announce(pool, NO_TICKET + MAX_THREADS + 1, MAX_THREADS); /* a value that nobody waits on */
     for (uint32_t i = 0; i < pool->started; i++) {
         pthread_join(pool->workers[i].thread, NULL);
     }
