@@ -26,7 +26,8 @@
 
 #define VECTOR_OPERATIONS(X, variant)                                                              \
     X(PKV_OP_QUANTIZE, quantize, variant)                                                          \
-    X(PKV_OP_LINEAR, linear, variant)
+    X(PKV_OP_LINEAR, linear, variant)                                                              \
+    X(PKV_OP_ATTEND, attend, variant)
 
 #define DECLARE(op, name, variant) extern const struct pkv_kernel pkvi_kernel_##name##_##variant;
 #define ENTRY(op, name, variant) [op] = &pkvi_kernel_##name##_##variant,

@@ -1,0 +1,50 @@
+/*
+ * ahead.h: fetching what is to be read next into the cache, bit by bit beside the arithmetic:
+ * decode is bound by memory, and the hardware foresees neither the next page nor the turn from K
+ * to V.
+ */
+#ifndef PKV_CPU_AHEAD_H
+#define PKV_CPU_AHEAD_H
+
+#include "kernels/cpu/isa.h"
+#include "kernels/kv_view.h"
+
+#define AHEAD_LINE_BYTES 64u
+
+struct ahead {
+    const struct pkv_kv_view *view;
+    uint32_t kv_head, entry_bytes;
+    uint32_t key, end;   /* keys left */
+    const uint8_t *line; /* in the page at hand */
+    uint32_t line_count; /* left in it */
+};
+
+PKV_INLINE void fetch_ahead(struct ahead *ahead, uint32_t line_count)
+{
+    while (line_count > 0) {
+        if (ahead->line_count == 0) {
+            if (ahead->key >= ahead->end) {
+                return;
+            }
+            ahead->line =
+                pkvi_kv_entry(ahead->view, ahead->kv_head, ahead->key, ahead->entry_bytes);
+            ahead->line_count = PKV_PAGE_TOKENS * ahead->entry_bytes / AHEAD_LINE_BYTES;
+            ahead->key += PKV_PAGE_TOKENS;
+        }
+        uint32_t count = line_count < ahead->line_count ? line_count : ahead->line_count;
+        for (uint32_t i = 0; i < count; i++) {
+            __builtin_prefetch(ahead->line + i * AHEAD_LINE_BYTES, 0, 2);
+        }
+        ahead->line += count * AHEAD_LINE_BYTES;
+        ahead->line_count -= count;
+        line_count -= count;
+    }
+}
+
+/* Lines to fetch with each of `steps` steps, so that they bring one split. */
+PKV_INLINE uint32_t ahead_lines(uint32_t entry_bytes, uint32_t steps)
+{
+    return PKV_SPLIT_KEYS * entry_bytes / AHEAD_LINE_BYTES / steps + 1;
+}
+
+#endif
