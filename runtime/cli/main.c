@@ -9,7 +9,11 @@
 #include "runtime/cli/cli.h"
 
 static const struct pkvi_command commands[] = {
+    {"generate", "continue one prompt", pkvi_cmd_generate},
+    {"chat", "talk with a model, turn by turn", pkvi_cmd_chat},
     {"tokenize", "token ids of a text, and back", pkvi_cmd_tokenize},
+    {"eval", "logits and perplexity of a text", pkvi_cmd_eval},
+    {"bench", "speed of prompts and of decoding at depths", pkvi_cmd_bench},
     {"inspect", "what is in a model file", pkvi_cmd_inspect},
     {"doctor", "what this machine has, and what to change", pkvi_cmd_doctor},
 };

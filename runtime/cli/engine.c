@@ -1,0 +1,239 @@
+/* engine.c: owns opening device, model and session, and saying what memory they take. */
+#include "runtime/cli/engine.h"
+
+#include <string.h>
+
+#include "runtime/cli/cli.h"
+
+#define FIELD(name) offsetof(struct pkvi_engine_options, name)
+
+static const struct pkvi_option device_options[] = {
+    {"threads", 't', PKV_OPTION_INT, FIELD(threads), "N",
+     "compute threads (default: the cores this process may use)", 1, 1024, false},
+    {"device", 0, PKV_OPTION_CHOICE, FIELD(device), PKV_ENGINE_DEVICES,
+     "where to compute (default auto: cuda if there is one, else cpu)", 0, 0, false},
+    {"cpu", 0, PKV_OPTION_CHOICE, FIELD(cpu), PKV_ENGINE_CPUS,
+     "instruction set of the CPU kernels (default: the best there is)", 0, 0, false},
+    {"kv-cache-dtype", 0, PKV_OPTION_CHOICE, FIELD(kv_type), PKV_ENGINE_KV_TYPES,
+     "number format of K and V (default f16)", 0, 0, false},
+    {"kv-device-bytes", 0, PKV_OPTION_SIZE, FIELD(kv_device_bytes), "SIZE",
+     "most device memory for K and V, such as 4GiB (default: what they need)", 1,
+     1125899906842624.0, false},
+    {"link-gbps", 0, PKV_OPTION_REAL, FIELD(link_gbps), "X",
+     "emulate a host link of X GB/s on the cpu device (default 0: none)", 0, 1e6, false},
+    {"link-latency-us", 0, PKV_OPTION_REAL, FIELD(link_latency_us), "X",
+     "and its latency in microseconds (default 0)", 0, 1e6, false},
+    {"kv-policy", 0, PKV_OPTION_REFUSED, 0, "NAME",
+     "not available yet: the whole KV cache stays where the plan says", 0, 0, false},
+    {"kv-budget", 0, PKV_OPTION_REFUSED, 0, "SIZE",
+     "not available yet: the whole KV cache stays where the plan says", 0, 0, false},
+    {"gpu-layers", 0, PKV_OPTION_REFUSED, 0, "N",
+     "not available yet: weights are all on one device", 0, 0, false},
+    {"ngl", 0, PKV_OPTION_REFUSED, 0, "N", "not available yet: weights are all on one device", 0, 0,
+     false},
+};
+
+static const struct pkvi_option context_options[] = {
+    {"ctx-size", 'c', PKV_OPTION_INT, FIELD(context_tokens), "N",
+     "most tokens of the sequence, prompt and answer together", 1, 1 << 30, false},
+};
+
+static const struct pkvi_option output_options[] = {
+    {"json", 0, PKV_OPTION_FLAG, FIELD(json), NULL, "one JSON object a line on stdout, no text", 0,
+     0, false},
+    {"quiet", 0, PKV_OPTION_FLAG, FIELD(quiet), NULL, "no memory plan and no figures on stderr", 0,
+     0, false},
+};
+
+struct pkvi_option_set pkvi_engine_device_options(struct pkvi_engine_options *options)
+{
+    return (struct pkvi_option_set)PKV_OPTION_SET(device_options, options);
+}
+
+struct pkvi_option_set pkvi_engine_context_options(struct pkvi_engine_options *options)
+{
+    return (struct pkvi_option_set)PKV_OPTION_SET(context_options, options);
+}
+
+struct pkvi_option_set pkvi_engine_output_options(struct pkvi_engine_options *options)
+{
+    return (struct pkvi_option_set)PKV_OPTION_SET(output_options, options);
+}
+
+struct pkvi_option_set pkvi_engine_quiet_option(struct pkvi_engine_options *options)
+{
+    return (struct pkvi_option_set){.options = &output_options[1], .count = 1, .target = options};
+}
+
+bool pkvi_engine_needs_text(const struct pkvi_engine *engine)
+{
+    if (engine->text.has_text) {
+        return true;
+    }
+    struct pkv_model_config config = pkv_model_config_default();
+    uint64_t bytes = 0;
+    if (pkv_model_plan(engine->path, &config, &bytes) != PKV_OK) {
+        pkvi_say_library_failure();
+    } else {
+        pkvi_say_failure("%s: has no vocabulary: give token ids with --ids", engine->path);
+    }
+    return false;
+}
+
+static enum pkv_status open_device(struct pkvi_engine *engine,
+                                   const struct pkvi_engine_options *options)
+{
+    static const enum pkv_cpu cpus[] = {PKV_CPU_AUTO, PKV_CPU_SCALAR, PKV_CPU_AVX2, PKV_CPU_AVX512,
+                                        PKV_CPU_NEON};
+    struct pkv_device_config config = pkv_device_config_default();
+    config.threads = (uint32_t)options->threads;
+    config.cpu = cpus[options->cpu];
+    config.link_gbps = options->link_gbps;
+    config.link_latency_us = options->link_latency_us;
+    struct pkvi_word name = pkvi_choice_word(PKV_ENGINE_DEVICES, options->device);
+    if (strcmp(name.text, "auto") != 0) {
+        return pkv_device_open(name.text, &config, &engine->device);
+    }
+    enum pkv_status status = pkv_device_open("cuda", &config, &engine->device);
+    return status == PKV_ERR_UNSUPPORTED ? pkv_device_open("cpu", &config, &engine->device)
+                                         : status;
+}
+
+bool pkvi_engine_open_model(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+                            bool exact)
+{
+    uint64_t begin_ns = pkvi_now_ns();
+    struct pkv_model_config config = pkv_model_config_default();
+    config.exact = exact;
+    if (open_device(engine, options) != PKV_OK ||
+        pkv_device_query(engine->device, &engine->device_info) != PKV_OK ||
+        pkv_model_open(engine->device, engine->path, &config, &engine->model) != PKV_OK) {
+        pkvi_say_library_failure();
+        return false;
+    }
+    pkv_model_query(engine->model, &engine->model_info);
+    engine->load_ns = pkvi_now_ns() - begin_ns;
+    return true;
+}
+
+static void say_place(const char *where, uint64_t asked, uint64_t available, uint64_t granted)
+{
+    pkvi_say_note("%-9s%-34s asked %s, available %s, granted %s", "", where,
+                  pkvi_size_text(asked).text, pkvi_size_text(available).text,
+                  pkvi_size_text(granted).text);
+}
+
+static void say_plan(const struct pkvi_engine *engine, const struct pkv_session_config *config)
+{
+    const struct pkv_model_info *model = &engine->model_info;
+    const struct pkv_memory_plan *plan = &engine->plan;
+    pkvi_say_note("model    %s%s%s, %.1f M parameters, %u layers, %s", model->architecture,
+                  model->name[0] != '\0' ? " " : "", model->name, (double)model->parameters * 1e-6,
+                  model->layers, model->weight_types);
+    pkvi_say_note("device   %s %s, %u threads", engine->device_info.name,
+                  engine->device_info.variant, engine->device_info.threads);
+    pkvi_say_note("context  %u x %u tokens, K and V in %s", config->sequences,
+                  engine->context_tokens, pkv_kv_type_name(config->kv_type));
+    for (uint32_t i = 0; i < plan->line_count; i++) {
+        const struct pkv_memory_line *line = &plan->line[i];
+        pkvi_say_note("%-9s%-34s %s, %s", i == 0 ? "memory" : "", line->what,
+                      pkvi_size_text(line->bytes).text, line->where);
+    }
+    say_place("device", plan->device_asked_bytes, plan->device_available_bytes,
+              plan->device_granted_bytes);
+    say_place("pinned", plan->pinned_asked_bytes, plan->pinned_available_bytes,
+              plan->pinned_granted_bytes);
+    say_place("pageable", plan->pageable_asked_bytes, plan->pageable_available_bytes,
+              plan->pageable_granted_bytes);
+}
+
+bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+                              struct pkv_session_config *config)
+{
+    static const enum pkv_kv_type types[] = {PKV_KV_F16, PKV_KV_BF16, PKV_KV_F32, PKV_KV_Q8_0};
+    config->kv_type = types[options->kv_type];
+    config->kv_device_bytes = (uint64_t)options->kv_device_bytes;
+    engine->context_tokens =
+        config->context_tokens != 0 ? config->context_tokens : engine->model_info.context;
+    enum pkv_status status = pkv_session_plan(engine->model, config, &engine->plan);
+    if (status == PKV_OK || status == PKV_ERR_NO_MEMORY) {
+        say_plan(engine, config);
+    }
+    if (status != PKV_OK || pkv_session_open(engine->model, config, &engine->session) != PKV_OK) {
+        pkvi_say_library_failure();
+        return false;
+    }
+    return true;
+}
+
+void pkvi_engine_close(struct pkvi_engine *engine)
+{
+    if (engine->session != NULL) {
+        pkv_session_close(engine->session);
+    }
+    if (engine->model != NULL) {
+        pkv_model_close(engine->model);
+    }
+    pkv_device_close(engine->device);
+    pkvi_engine_close_text(engine);
+    *engine = (struct pkvi_engine){0};
+}
+
+uint64_t pkvi_engine_kv_bytes(const struct pkvi_engine *engine, const char **where_out)
+{
+    uint64_t sum = 0, most = 0;
+    *where_out = "nowhere";
+    for (uint32_t i = 0; i < engine->plan.line_count; i++) {
+        const struct pkv_memory_line *line = &engine->plan.line[i];
+        if (strncmp(line->what, "K and V", 7) == 0) {
+            sum += line->bytes;
+            if (line->bytes > most) {
+                most = line->bytes;
+                *where_out = line->where;
+            }
+        }
+    }
+    return sum;
+}
+
+static json_t *place(uint64_t asked, uint64_t available, uint64_t granted)
+{
+    return json_pack("{s:I, s:I, s:I}", "asked_bytes", (json_int_t)asked, "available_bytes",
+                     (json_int_t)available, "granted_bytes", (json_int_t)granted);
+}
+
+void pkvi_engine_record(const struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+                        struct pkvi_record *record)
+{
+    const struct pkv_memory_plan *plan = &engine->plan;
+    pkvi_record_text(record, "model", engine->path);
+    pkvi_record_text(record, "architecture", engine->model_info.architecture);
+    pkvi_record_text(record, "name", engine->model_info.name);
+    pkvi_record_text(record, "weight_types", engine->model_info.weight_types);
+    pkvi_record_text(record, "device", engine->device_info.name);
+    pkvi_record_text(record, "cpu", engine->device_info.variant);
+    pkvi_record_int(record, "threads", engine->device_info.threads);
+    pkvi_record_text(record, "kv", pkvi_choice_word(PKV_ENGINE_KV_TYPES, options->kv_type).text);
+    json_t *memory = json_object();
+    record->failed |=
+        json_object_set_new(memory, "device",
+                            place(plan->device_asked_bytes, plan->device_available_bytes,
+                                  plan->device_granted_bytes)) != 0;
+    record->failed |=
+        json_object_set_new(memory, "pinned",
+                            place(plan->pinned_asked_bytes, plan->pinned_available_bytes,
+                                  plan->pinned_granted_bytes)) != 0;
+    record->failed |=
+        json_object_set_new(memory, "pageable",
+                            place(plan->pageable_asked_bytes, plan->pageable_available_bytes,
+                                  plan->pageable_granted_bytes)) != 0;
+    json_t *lines = json_array();
+    for (uint32_t i = 0; i < plan->line_count; i++) {
+        const struct pkv_memory_line *line = &plan->line[i];
+        record->failed |= json_array_append_new(
+                              lines, json_pack("{s:s, s:s, s:I}", "what", line->what, "where",
+                                               line->where, "bytes", (json_int_t)line->bytes)) != 0;
+    }
+    record->failed |= json_object_set_new(memory, "lines", lines) != 0;
+    pkvi_record_set(record, "memory", memory);
+}
