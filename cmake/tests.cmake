@@ -7,6 +7,7 @@ file(GLOB PKV_SUPPORT CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/*.c)
 add_library(pivotkv_test_support STATIC ${PKV_SUPPORT})
 pkv_target_defaults(pivotkv_test_support)
 target_link_libraries(pivotkv_test_support PUBLIC pivotkv_static PkgConfig::CMOCKA)
+include(cmake/simde.cmake)
 
 set(PKV_TEST_ENVIRONMENT "PIVOTKV_SOURCE=${PROJECT_SOURCE_DIR};PIVOTKV_BUILD=${PROJECT_BINARY_DIR}")
 set(PKV_TEST_TIMEOUT 300)

@@ -18,11 +18,8 @@
 
 #define PKV_INLINE static inline __attribute__((always_inline, unused))
 
-#if defined(PKV_ISA_AVX512) && defined(PKV_ISA_SIMDE)
-#define SIMDE_ENABLE_NATIVE_ALIASES
-#include <simde/x86/avx512.h>
-#include <simde/x86/f16c.h>
-#include <simde/x86/fma.h>
+#if defined(PKV_ISA_SIMDE)
+/* tests/support/simde_avx512.h is there already */
 #elif defined(PKV_ISA_AVX2) || defined(PKV_ISA_AVX512)
 #include <immintrin.h>
 #elif defined(PKV_ISA_NEON)

@@ -87,7 +87,7 @@ PKV_INLINE struct pkvi_f16x pkvi_f16x_from_u8(const uint8_t *x, int shift, int m
 {
     const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)x);
     return pkvi_f16x_widen_u8(
-        _mm_and_si128(_mm_srli_epi16(bytes, shift), _mm_set1_epi8((char)mask)));
+        _mm_and_si128(_mm_srl_epi16(bytes, _mm_cvtsi32_si128(shift)), _mm_set1_epi8((char)mask)));
 }
 
 PKV_INLINE struct pkvi_f16x pkvi_f16x_from_i8(const uint8_t *x)
