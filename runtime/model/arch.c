@@ -11,8 +11,8 @@
 #include "runtime/model/arch_impl.h"
 
 #define MAX_LAYERS 1024u
-#define MAX_WIDTH (1u << 18)
-#define MAX_FFN (1u << 20)
+#define MAX_WIDTH (1u << 16)
+#define MAX_CHANNELS (1u << 17) /* of any row of weights: what the loader can stage */
 #define MAX_HEADS 1024u
 #define MAX_HEAD_DIM 512u
 #define MAX_CONTEXT (1u << 30)
@@ -142,7 +142,7 @@ static enum pkv_status read_sizes(const struct pkvi_arch_reader *reader)
     PKV_TRY(check_range(reader, "context_length", arch->context, MAX_CONTEXT));
     PKV_TRY(pkvi_arch_u32(reader, "embedding_length", NULL, &arch->width));
     PKV_TRY(check_range(reader, "embedding_length", arch->width, MAX_WIDTH));
-    PKV_TRY(read_per_layer(reader, "feed_forward_length", MAX_FFN, NULL, &arch->ffn));
+    PKV_TRY(read_per_layer(reader, "feed_forward_length", MAX_CHANNELS, NULL, &arch->ffn));
     PKV_TRY(read_per_layer(reader, "attention.head_count", MAX_HEADS, NULL, &arch->heads));
     arch->kv_heads = arch->heads;
     PKV_TRY(
@@ -177,6 +177,13 @@ static enum pkv_status read_head_dim(struct pkvi_arch_reader *reader)
     if (arch->head_dim < 2 || arch->head_dim > MAX_HEAD_DIM || arch->head_dim % 2 != 0) {
         return pkvi_arch_bad_u32(reader, "attention.key_length", arch->head_dim,
                                  "an even number, 2 to 512");
+    }
+    if (arch->heads * arch->head_dim > MAX_CHANNELS) {
+        return PKV_FAIL(PKV_ERR_CORRUPT,
+                        "%s: %u heads (%s.attention.head_count) of %u channels, expected at most "
+                        "%u channels together",
+                        pkvi_gguf_path(reader->gguf), arch->heads, reader->traits->name,
+                        arch->head_dim, MAX_CHANNELS);
     }
     value_dim = arch->head_dim;
     PKV_TRY(pkvi_arch_u32(reader, "attention.value_length", &found, &value_dim));

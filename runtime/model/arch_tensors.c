@@ -12,6 +12,7 @@
 #include "runtime/model/arch_impl.h"
 
 #define NAME_BYTES 80u
+#define MAX_VOCAB (1u << 21)
 
 static void mark(struct pkvi_arch_reader *reader, const struct pkvi_gguf_tensor *tensor)
 {
@@ -213,11 +214,11 @@ static enum pkv_status read_vocab(struct pkvi_arch_reader *reader)
     if (!embd) {
         return missing(reader, "token_embd.weight", arch->width, 0);
     }
-    if (embd->dim[1] > (1u << 24)) {
+    if (embd->dim[1] > MAX_VOCAB) {
         return PKV_FAIL(PKV_ERR_CORRUPT,
                         "%s: tensor 'token_embd.weight' has %" PRIu64
-                        " rows, expected a vocabulary of at most 16777216",
-                        path, embd->dim[1]);
+                        " rows, expected a vocabulary of at most %u",
+                        path, embd->dim[1], MAX_VOCAB);
     }
     arch->vocab = (uint32_t)embd->dim[1];
     PKV_TRY(pkvi_arch_u32(reader, "vocab_size", &found, &named));

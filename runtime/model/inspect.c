@@ -21,6 +21,7 @@ struct inspection {
     struct pkvi_arch arch;
     struct pkv_tokenizer *tokenizer;
     struct pkv_tokenizer_info text;
+    uint64_t device_bytes;
 };
 
 static const char *key_use_name(enum pkvi_key_use use)
@@ -160,6 +161,8 @@ static void write_people(FILE *out, const struct inspection *it)
         pkvi_gguf_shard_count(gguf) == 1 ? "" : "s", pkvi_gguf_tensor_count(gguf));
     write_model(out, &it->arch);
     write_text(out, &it->text);
+    (void)fprintf(out, "memory     %.1f MiB of weights on the device, without K and V\n",
+                  (double)it->device_bytes / (1 << 20));
     (void)fputs(
         "supported  yes: every tensor is used, every key below is used or changes nothing\n"
         "keys       (model, tokenizer: used; neutral: asks for nothing; remark: not used)\n",
@@ -285,12 +288,13 @@ static json_t *json_all(const struct inspection *it)
         failed |= json_array_append_new(tensors, json_tensor(pkvi_gguf_tensor_at(gguf, i)));
     }
     json_t *all = json_pack(
-        "{s:s, s:s, s:s, s:o, s:i, s:i, s:I, s:b, s:o, s:o, s:o, s:o, s:o}", "schema",
+        "{s:s, s:s, s:s, s:o, s:i, s:i, s:I, s:I, s:b, s:o, s:o, s:o, s:o, s:o}", "schema",
         "pivotkv/inspect/1", "build", pkv_build(), "commit", pkv_commit(), "file",
         json_path(pkvi_gguf_path(gguf)), "gguf_version", (int)pkvi_gguf_version(gguf), "shards",
         (int)pkvi_gguf_shard_count(gguf), "file_bytes", (json_int_t)pkvi_gguf_file_bytes(gguf),
-        "supported", 1, "model", json_model(&it->arch), "tokenizer", json_tokenizer(&it->text),
-        "layers", layers, "keys", keys, "tensors", tensors);
+        "device_bytes", (json_int_t)it->device_bytes, "supported", 1, "model",
+        json_model(&it->arch), "tokenizer", json_tokenizer(&it->text), "layers", layers, "keys",
+        keys, "tensors", tensors);
     if (failed) {
         json_decref(all);
         return NULL;
@@ -322,6 +326,10 @@ enum pkv_status pkv_model_inspect(const char *path, bool json, char **text_out)
     enum pkv_status status = pkvi_arch_read(it.gguf, &it.arch);
     if (status == PKV_OK) {
         status = pkv_tokenizer_open(path, &it.tokenizer);
+    }
+    struct pkv_model_config config = pkv_model_config_default();
+    if (status == PKV_OK) {
+        status = pkv_model_plan(path, &config, &it.device_bytes);
     }
     if (status == PKV_OK) {
         pkv_tokenizer_query(it.tokenizer, &it.text);
