@@ -90,13 +90,22 @@ static bool push(struct pkvi_answer *answer, int32_t id)
     return pass(answer, pkv_detok_push(&answer->detok, id, answer->piece, answer->piece_bytes));
 }
 
-static void finish_text(struct pkvi_answer *answer, bool stopped)
+/*
+ * What is held back comes out. The start of a character only if the text ended by itself: cut by a
+ * length it may become whole, and the text of n tokens must be a head of the text of n + 1.
+ */
+static void finish_text(struct pkvi_answer *answer, enum pkvi_finish finish)
 {
-    if (!answer->engine->text.has_text || stopped) {
+    if (!answer->engine->text.has_text || finish == PKV_FINISH_STOP) {
         return;
     }
-    size_t bytes = pkv_detok_finish(&answer->detok, answer->piece, answer->piece_bytes);
-    if (!pass(answer, bytes) && answer->stop != NULL) {
+    if (finish == PKV_FINISH_END) {
+        size_t bytes = pkv_detok_finish(&answer->detok, answer->piece, answer->piece_bytes);
+        if (pass(answer, bytes)) {
+            return;
+        }
+    }
+    if (answer->stop != NULL) {
         show(answer, answer->safe, pkv_stop_finish(answer->stop, answer->safe));
     }
 }
@@ -184,6 +193,6 @@ enum pkvi_finish pkvi_answer_run(struct pkvi_answer *answer, struct pkv_seq *seq
         pkvi_say_library_failure();
         return finish;
     }
-    finish_text(answer, finish == PKV_FINISH_STOP);
+    finish_text(answer, finish);
     return finish;
 }

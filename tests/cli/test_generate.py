@@ -167,7 +167,7 @@ class GenerateText(CliTest):
         whole = self.greedy("-p", "Emoji: 😀 😀 日本語 日本語", n=12)["text"]
         for n in range(1, 12, 2):
             text = self.greedy("-p", "Emoji: 😀 😀 日本語 日本語", n=n)["text"]
-            self.assertTrue(whole.startswith(text.rstrip("�")), (n, text, whole))
+            self.assertTrue(whole.startswith(text), (n, text, whole))
 
     def test_ways_in_and_chat(self):
         want = self.greedy("-p", "The capital of France is")
