@@ -80,7 +80,8 @@ const char *pkvt_model_path(const char *name)
         if (cache && *cache) {
             snprintf(buffer, sizeof buffers[0], "%s/pivotkv/models/%s", cache, file);
         } else {
-            snprintf(buffer, sizeof buffers[0], "%s/.cache/pivotkv/models/%s", home ? home : "", file);
+            snprintf(buffer, sizeof buffers[0], "%s/.cache/pivotkv/models/%s", home ? home : "",
+                     file);
         }
         path = buffer;
     }
