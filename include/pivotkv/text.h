@@ -44,8 +44,11 @@ PKV_API void pkv_ids_free(struct pkv_ids *ids);
 PKV_API enum pkv_status pkv_ids_append(struct pkv_ids *ids, int32_t id);
 
 /*
- * Append the ids of a text (any bytes; invalid UTF-8 is encoded byte by byte) to `ids`.
- * PKV_ERR_NO_MEMORY: `ids` is as before. Cost: linear in bytes (times log bytes for SPM).
+ * Append the ids of a text (any bytes; invalid UTF-8 is encoded byte by byte) to `ids`. Bytes for
+ * which the vocabulary has no token are left out. Tokens that the file marks as user-defined are
+ * found in any text; control tokens never come out of it without PKV_ENCODE_SPECIAL.
+ * PKV_ERR_NO_MEMORY; PKV_ERR_RANGE: more than 1 GiB; PKV_ERR_UNSUPPORTED: no vocabulary, or no BOS
+ * token: `ids` is as before. Cost: linear in bytes (times log of a word's length).
  */
 PKV_API enum pkv_status pkv_encode(const struct pkv_tokenizer *tokenizer, const char *text,
                                    size_t bytes, uint32_t flags, struct pkv_ids *ids);
@@ -62,7 +65,7 @@ PKV_API bool pkv_token_is_end(const struct pkv_tokenizer *tokenizer, int32_t id)
  * Streaming: bytes come out as soon as they are whole UTF-8 characters; at most 3 bytes wait.
  * Bytes that can never become a character come out as U+FFFD, one for each maximal invalid part.
  * Joined output = the whole text, however it is cut. SPM: the space before the first word of a text
- * is dropped where the file adds one.
+ * is dropped where the file adds one; whoever continues a text sets `first` to false.
  */
 struct pkv_detok {
     const struct pkv_tokenizer *tokenizer;
