@@ -58,7 +58,8 @@ PKV_API enum pkv_status pkv_sampler_pick(struct pkv_sampler *sampler, const floa
                                          int32_t *id_out);
 
 /*
- * Stop strings over a stream of bytes: at most 64, each of 1 to 4096 bytes (PKV_ERR_RANGE). The
+ * Stop strings over a stream of bytes: at most 64, each of 1 to 4096 bytes (PKV_ERR_RANGE) of
+ * UTF-8 (PKV_ERR_INVALID). The
  * text ends where one is complete first, before the longest of those complete there; so it does not
  * depend on how the stream is cut.
  */

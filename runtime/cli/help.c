@@ -32,7 +32,7 @@ struct pkvi_allowed pkvi_help_allowed(const struct pkvi_option *option)
         snprintf(text, bytes, "one of %s", option->value);
         break;
     case PKV_OPTION_TEXTS:
-        snprintf(text, bytes, "a text that is not empty, at most %u times", PKV_TEXTS_MOST);
+        snprintf(text, bytes, "UTF-8 text of 1 to 4096 bytes, at most %u times", PKV_TEXTS_MOST);
         break;
     case PKV_OPTION_INTS:
         snprintf(text, bytes,

@@ -135,9 +135,11 @@ static bool set_bias(const struct pkvi_option *option, const char *text, struct 
 
 static bool add_text(const char *text, struct pkvi_texts *texts)
 {
-    if (*text == '\0' || texts->count == PKV_TEXTS_MOST) {
+    struct pkv_stop *stop;
+    if (texts->count == PKV_TEXTS_MOST || pkv_stop_open(&text, 1, &stop) != PKV_OK) {
         return false;
     }
+    pkv_stop_close(stop);
     texts->text[texts->count++] = text;
     return true;
 }

@@ -15,7 +15,7 @@ enum pkvi_option_kind {
     PKV_OPTION_SIZE,   /* int64_t bytes, 1 .. most */
     PKV_OPTION_TEXT,   /* const char *, borrowed from argv */
     PKV_OPTION_CHOICE, /* int: index in the words of `value`, which stand between '|' */
-    PKV_OPTION_TEXTS,  /* struct pkvi_texts: may be given again */
+    PKV_OPTION_TEXTS,  /* struct pkvi_texts: stop strings, may be given again */
     PKV_OPTION_INTS,   /* struct pkvi_ints: numbers with commas between, each least .. most */
     PKV_OPTION_BIAS,   /* struct pkvi_biases: ID=BIAS, may be given again */
     PKV_OPTION_REFUSED /* known and not there yet: `help` says so */

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/text/utf8.h"
 
 #define MOST_STRINGS 64u
 #define MOST_STRING_BYTES 4096u
@@ -48,6 +49,18 @@ static void fill_borders(struct pattern *p)
     }
 }
 
+static bool is_utf8(const char *text, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        int n = pkvi_utf8_look(text + at, bytes - at);
+        if (n <= 0) {
+            return false;
+        }
+        at += (size_t)n;
+    }
+    return true;
+}
+
 static enum pkv_status check_strings(const char *const *strings, uint32_t count, size_t *total_out)
 {
     if (count > MOST_STRINGS) {
@@ -58,6 +71,10 @@ static enum pkv_status check_strings(const char *const *strings, uint32_t count,
         if (bytes == 0 || bytes > MOST_STRING_BYTES) {
             return PKV_FAIL(PKV_ERR_RANGE, "stop: string %u has %s bytes; allowed: 1 .. %u", i + 1,
                             bytes == 0 ? "0" : "too many", MOST_STRING_BYTES);
+        }
+        // A text comes in whole characters; it must not be cut inside one.
+        if (!is_utf8(strings[i], bytes)) {
+            return PKV_FAIL(PKV_ERR_INVALID, "stop: string %u is not UTF-8", i + 1);
         }
         *total_out += bytes;
     }

@@ -45,7 +45,7 @@ OTHER_BAD = {
     "chat-template": ["", "vicuna", "ChatML"],
     "log-level": ["", "loud", "5"],
     "log-format": ["", "xml"],
-    "stop": [""],
+    "stop": ["", "x" * 4097, "\udcff", "\udce2\udc80"],
     "kv-policy": ["pivot", "full", ""],
     "kv-budget": ["10%", "0", ""],
     "gpu-layers": ["99", "0"],

@@ -160,6 +160,10 @@ static void test_stop_open__bad_lists__refused(void **state)
     assert_string_equal(pkv_error_text(), "stop: string 2 has 0 bytes; allowed: 1 .. 4096");
     assert_status(pkv_stop_open(over, 1, &stop), PKV_ERR_RANGE);
     assert_status(pkv_stop_open(many, 65, &stop), PKV_ERR_RANGE);
+    const char *bad[] = {"\xc3\xa9", "a\xa9"}, *cut[] = {"\xe2\x80"};
+    assert_status(pkv_stop_open(bad, 2, &stop), PKV_ERR_INVALID);
+    assert_string_equal(pkv_error_text(), "stop: string 2 is not UTF-8");
+    assert_status(pkv_stop_open(cut, 1, &stop), PKV_ERR_INVALID);
     assert_null(stop);
     assert_ok(pkv_stop_open(many, 64, &stop));
     pkv_stop_close(stop);
