@@ -112,9 +112,9 @@ enum pkv_status pkvi_split_open(const char *pre, struct pkvi_split **split_out)
                                              PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
         if (!compiled) {
             pkvi_split_close(split);
-            return PKV_FAIL(PKV_ERR_UNSUPPORTED,
-                            "pre-tokenizer %s: PCRE2 error %d at offset %zu of its pattern", pre,
-                            code, at);
+            return PKV_FAIL(
+                code == PCRE2_ERROR_HEAP_FAILED ? PKV_ERR_NO_MEMORY : PKV_ERR_UNSUPPORTED,
+                "pre-tokenizer %s: PCRE2 error %d at offset %zu of its pattern", pre, code, at);
         }
         (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); // without it we are only slower
         split->code[split->count] = compiled;
