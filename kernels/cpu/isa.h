@@ -16,6 +16,13 @@
 #define PKV_ISA_TEXT1(isa) PKV_ISA_TEXT2(isa)
 #define PKV_ISA_TEXT PKV_ISA_TEXT1(PKV_ISA) /* "avx2" */
 
+/* Before a loop whose trip count is constant and at most 8: sums stay in registers. */
+#if defined(__clang__)
+#define PKV_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define PKV_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 #define PKV_INLINE static inline __attribute__((always_inline, unused))
 
 #if defined(PKV_ISA_SIMDE)

@@ -151,13 +151,13 @@ PKV_INLINE void pkvi_dot_quads(const struct pkvi_codes c, const uint8_t *planes,
     (void)x_sum;
     const int carry = c.width <= 4 ? j1 - j0 : c.width == 5 ? 4 : c.width == 6 ? 2 : 1;
     const __m256i ones = _mm256_set1_epi16(1);
-#pragma GCC unroll 8
+    PKV_UNROLL
     for (int first = j0; first < j1; first += carry) {
         __m256i s[PKV_TILE_ROWS][2];
-#pragma GCC unroll 8
+        PKV_UNROLL
         for (int j = first; j < first + carry; j++) {
             const __m256i q0 = quad_half(c, planes, j, 0), q1 = quad_half(c, planes, j, 1);
-#pragma GCC unroll 8
+            PKV_UNROLL
             for (int i = 0; i < rows; i++) {
                 int32_t four;
                 __builtin_memcpy(&four, x + 32 * i + 4 * j, 4);
@@ -169,7 +169,7 @@ PKV_INLINE void pkvi_dot_quads(const struct pkvi_codes c, const uint8_t *planes,
                 PKV_KEEP_ORDER(s[i][1]);
             }
         }
-#pragma GCC unroll 8
+        PKV_UNROLL
         for (int i = 0; i < rows; i++) {
             for (int h = 0; h < 2; h++) {
                 const __m256i wide = _mm256_madd_epi16(s[i][h], ones);

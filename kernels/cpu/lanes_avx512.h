@@ -118,15 +118,15 @@ PKV_INLINE void pkvi_dot_quads(const struct pkvi_codes c, const uint8_t *planes,
                                const int j1, const int rows, const int8_t *x, const int32_t *x_sum,
                                struct pkvi_i16x *sum)
 {
-#pragma GCC unroll 8
+    PKV_UNROLL
     for (int i = 0; i < rows; i++) {
         sum[i].v = c.width == 8 ? _mm512_set1_epi32(-128 * x_sum[i]) : _mm512_setzero_si512();
     }
-#pragma GCC unroll 8
+    PKV_UNROLL
     for (int j = j0; j < j1; j++) {
         __m512i q = quad(c, planes, j);
         q = c.width == 8 ? _mm512_xor_si512(q, _mm512_set1_epi8((char)0x80)) : q;
-#pragma GCC unroll 8
+        PKV_UNROLL
         for (int i = 0; i < rows; i++) {
             int32_t four;
             __builtin_memcpy(&four, x + 32 * i + 4 * j, 4);

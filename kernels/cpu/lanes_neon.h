@@ -170,16 +170,16 @@ PKV_INLINE void pkvi_dot_quads(const struct pkvi_codes c, const uint8_t *planes,
             sum[i].v[part] = vdupq_n_s32(0);
         }
     }
-#pragma GCC unroll 8
+    PKV_UNROLL
     for (int j = j0; j < j1; j++) {
         int8x16_t q[4];
         for (int part = 0; part < 4; part++) {
             q[part] = vreinterpretq_s8_u8(quad_part(c, planes, j, part));
         }
-#pragma GCC unroll 4
+        PKV_UNROLL
         for (int i = 0; i < rows; i++) {
             const int8x16_t sixteen = vld1q_s8(x + 32 * i + 16 * (j / 4));
-#pragma GCC unroll 4
+            PKV_UNROLL
             for (int part = 0; part < 4; part++) {
                 sum[i].v[part] = dot_lane(sum[i].v[part], q[part], sixteen, j % 4);
             }

@@ -116,7 +116,7 @@ PKV_INLINE void add_block(const struct format f, const struct pkvi_codes codes,
     const int quads = 8 / f.scales;
     struct pkvi_i16x dot[PKV_TILE_ROWS];
     pkvi_dot_quads(codes, planes, quads * half, quads * (half + 1), rows, x, q8_sum, dot);
-#pragma GCC unroll 8
+    PKV_UNROLL
     for (int i = 0; i < rows; i++) {
         acc[i] = pkvi_f16x_fma(pkvi_f16x_from_i16x(dot[i]),
                                pkvi_f16x_mul(s, pkvi_f16x_set1(scale[i])), acc[i]);
@@ -145,7 +145,7 @@ PKV_INLINE void direct(const struct format f, const uint8_t *record, uint32_t bl
         for (uint32_t sub = 0; sub < subs; sub++, x++) {
             const uint8_t *codes = record + sub * planes;
             prefetch(codes + PREFETCH_BYTES, planes + layout->scale_bytes / subs);
-#pragma GCC unroll 2
+            PKV_UNROLL
             for (int half = 0; half < f.scales; half++) {
                 struct pkvi_f16x s, m;
                 load_scales(f.type, scales, sub, (uint32_t)half, &s, &m);
@@ -166,11 +166,11 @@ PKV_INLINE void unpack(const struct format f, const uint8_t *record, uint32_t bl
         const uint8_t *from = record + (uint64_t)(b / subs) * layout->record_bytes;
         const uint8_t *scales = from + layout->record_bytes - layout->scale_bytes;
         const uint8_t *codes = from + b % subs * planes;
-#pragma GCC unroll 8
+        PKV_UNROLL
         for (int j = 0; j < 8; j++) {
             pkvi_quad_unpack(f.codes, codes, j, panel[b].codes + 64 * j);
         }
-#pragma GCC unroll 2
+        PKV_UNROLL
         for (int half = 0; half < f.scales; half++) {
             struct pkvi_f16x s, m;
             load_scales(f.type, scales, b % subs, (uint32_t)half, &s, &m);
@@ -190,7 +190,7 @@ PKV_INLINE void tile(const struct format f, const int rows, const struct panel_b
         a[i] = pkvi_f16x_load(acc + LANES * i);
     }
     for (uint32_t b = 0; b < blocks; b++, panel++, x++) {
-#pragma GCC unroll 2
+        PKV_UNROLL
         for (int half = 0; half < f.scales; half++) {
             add_block(f, bytes, panel->codes, half, rows, x->q8[0], x->scale, x->sum[half],
                       x->q8_sum, pkvi_f16x_load(panel->s[half]), pkvi_f16x_load(panel->m[half]), a);
@@ -333,7 +333,7 @@ PKV_INLINE void tile_floats(const enum pkv_weight_type type, const int rows, con
     }
     for (uint32_t k = 0; k < count; k++) {
         const struct pkvi_f16x w = load_floats(type, record + (uint64_t)k * record_bytes);
-#pragma GCC unroll 8
+        PKV_UNROLL
         for (int i = 0; i < rows; i++) {
             a[i] = pkvi_f16x_fma(w, pkvi_f16x_set1(x[(uint64_t)(uint32_t)i * cols + k]), a[i]);
         }
