@@ -8,6 +8,8 @@ install(TARGETS pivotkv_static pivotkv_shared EXPORT pivotkv-targets
 install(DIRECTORY include/pivotkv DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(FILES ${PROJECT_BINARY_DIR}/include/pivotkv/version.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/pivotkv)
+# Relative to itself: the prefix may be chosen at install time.
+file(RELATIVE_PATH PKV_PC_TO_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 configure_file(cmake/pivotkv.pc.in ${PROJECT_BINARY_DIR}/pivotkv.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/pivotkv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 set(PKV_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/pivotkv)
