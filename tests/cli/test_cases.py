@@ -12,7 +12,7 @@ import unittest
 
 from cli_support import BINARY, CliTest, TINY, main, model, run
 
-SMOLLM2 = model("smollm2")
+SMOLLM2, GEMMA3 = model("smollm2"), model("gemma3")
 SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 
 
@@ -173,6 +173,30 @@ class TextOut(CliTest):
                     self.assertEqual(self.streamed(self.args(prompt, n)), text, (prompt, n))
                 before, ids_before = text, ids
         self.assertGreater(inside, 0)
+
+
+@unittest.skipIf(SMOLLM2 is None, "no model smollm2")
+class Prompts(CliTest):
+    """Any bytes are a prompt; what cannot be done is said in one line."""
+
+    def test_any_bytes(self):
+        for text in (b"\xff\xfe bad", b"a\0b", b"\xe2\x80", b" \n", "e\u0301\u200d\ufeff".encode(), b"<|im_end|>" * 3):
+            for args in ([], ["--chat"], ["--special"]):
+                got = run("generate", "-m", SMOLLM2, "--temp", "0", "-n", "3", "--quiet", *args, text=text)
+                self.assertEqual((got.returncode, got.stderr), (0, b""), (text, args))
+                got.stdout.decode()
+
+    def test_too_long(self):
+        for args in ([], ["--chat"]):
+            self.fails("generate", "-m", SMOLLM2, "-c", "20", *args, text=b"word " * 21, mentions=("20", "--ctx-size"))
+
+    @unittest.skipIf(GEMMA3 is None, "no model gemma3")
+    def test_no_template(self):
+        self.fails("generate", "-m", GEMMA3, "--chat", text=b"Hi", mentions=("no chat template", "--chat-template chatml|llama2|"))
+        record = self.record("generate", "-m", GEMMA3, "--chat", "--chat-template", "gemma", "-n", "3", text=b"Hi")
+        written = "<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n"
+        ids = self.record("tokenize", "-m", GEMMA3, "--special", "--bos", "-p", written)["ids"]
+        self.assertEqual(record["n_prompt"], len(ids))
 
 
 class Options(CliTest):
