@@ -243,6 +243,12 @@ static bool open_all(struct bench *b)
         return false;
     }
     int64_t longest = largest(&b->depths) + (b->prompt > b->gen ? b->prompt : b->gen);
+    if (longest > engine->model_info.context) {
+        pkvi_say_failure("the deepest row has %lld tokens, more than the %u the model was made "
+                         "for: lower --n-depth, --n-prompt or --n-gen",
+                         (long long)longest, engine->model_info.context);
+        return false;
+    }
     struct pkv_session_config config = pkv_session_config_default();
     config.context_tokens = (uint32_t)longest;
     config.sequences = b->gen > 0 ? (uint32_t)largest(&b->parallels) : 1;

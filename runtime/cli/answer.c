@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define PIECE_TOKENS ((size_t)512)
+
 const char *pkvi_finish_name(enum pkvi_finish finish)
 {
     static const char *const names[] = {"end",         "stop",   "length", "context",
@@ -160,6 +162,31 @@ static enum pkvi_finish decode(struct pkvi_answer *answer, struct pkv_seq *seq, 
     }
 }
 
+/* The prompt from `at` on; a long one in pieces, so that its progress can be seen. */
+static enum pkv_status feed(struct pkvi_answer *answer, struct pkv_seq *seq, size_t at,
+                            const float **logits_out)
+{
+    bool is_long = answer->prompt_count - at > 2 * PIECE_TOKENS;
+    enum pkv_status status = PKV_OK;
+    while (status == PKV_OK && at < answer->prompt_count) {
+        size_t left = answer->prompt_count - at;
+        size_t count = left < PIECE_TOKENS ? left : PIECE_TOKENS;
+        if (is_long) {
+            pkvi_say_progress("prompt   %zu of %zu tokens", at, answer->prompt_count);
+        }
+        status = pkv_prompt_run(answer->engine->session, seq, answer->ids + at, count, &pkvi_signal,
+                                logits_out);
+        at += count;
+        if (status == PKV_OK && pkvi_signal != 0 && at < answer->prompt_count) {
+            status = PKV_ERR_CANCELED;
+        }
+    }
+    if (is_long) {
+        pkvi_say_progress(NULL);
+    }
+    return status;
+}
+
 enum pkvi_finish pkvi_answer_run(struct pkvi_answer *answer, struct pkv_seq *seq, size_t cached,
                                  int64_t limit)
 {
@@ -175,8 +202,7 @@ enum pkvi_finish pkvi_answer_run(struct pkvi_answer *answer, struct pkv_seq *seq
     }
     const float *logits = NULL;
     uint64_t begin_ns = pkvi_now_ns();
-    enum pkv_status status = pkv_prompt_run(answer->engine->session, seq, answer->ids + cached,
-                                            answer->prompt_count - cached, &pkvi_signal, &logits);
+    enum pkv_status status = feed(answer, seq, cached, &logits);
     answer->first_ns = pkvi_now_ns();
     answer->prompt_ns = answer->first_ns - begin_ns;
     answer->decode_ns = 0;

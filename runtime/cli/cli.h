@@ -42,6 +42,8 @@ int pkvi_say_library_failure(void);
 /* Plans and figures: the line alone; nothing after pkvi_say_quiet(true). */
 void pkvi_say_quiet(bool quiet);
 void pkvi_say_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A line that the next one writes over, only if a person sees stderr; NULL takes it away. */
+void pkvi_say_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A size for people, such as "180.0 MiB"; the array is the caller's. */
 struct pkvi_size_text {
     char text[24];

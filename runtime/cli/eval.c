@@ -274,6 +274,11 @@ static int run(struct eval *e, struct pkvi_engine *engine, struct pkv_ids *ids)
     if (!pkvi_engine_open_model(engine, &e->engine, e->exact)) {
         return PKV_EXIT_FAILED;
     }
+    if (ids->count > engine->model_info.context) {
+        return pkvi_say_failure("%zu tokens are more than the %u the model was made for: cut them "
+                                "with --tokens",
+                                ids->count, engine->model_info.context);
+    }
     uint64_t rows = LOGIT_BYTES_MOST / ((uint64_t)engine->model_info.vocab * sizeof(float));
     rows = !e->perplexity || rows < 1 ? 1 : rows;
     struct pkv_session_config config = pkv_session_config_default();

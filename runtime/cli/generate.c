@@ -1,6 +1,7 @@
 /* generate.c: owns the generate command: one prompt, its continuation on stdout. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/cli/answer.h"
@@ -157,8 +158,10 @@ static void say_figures(const struct generate *g, const struct pkvi_answer *answ
     pkvi_say_note("first    token after %.3f s, of which loading %.3f s",
                   pkvi_seconds(answer->first_ns - g->begin_ns),
                   pkvi_seconds(answer->engine->load_ns));
-    pkvi_say_note("memory   peak resident %s; K and V: %s, %s",
-                  pkvi_size_text(pkvi_peak_rss_bytes()).text, pkvi_size_text(kv_bytes).text, where);
+    bool is_host = strcmp(answer->engine->device_info.name, "cpu") == 0;
+    pkvi_say_note("memory   peak resident %s; K and V: %s, %s%s",
+                  pkvi_size_text(pkvi_peak_rss_bytes()).text, pkvi_size_text(kv_bytes).text, where,
+                  is_host ? " (cpu: host memory)" : "");
     pkvi_say_note("seed     %lld", (long long)g->sampling.seed);
 }
 
@@ -194,6 +197,24 @@ static int write_record(const struct generate *g, const struct pkvi_answer *answ
     return pkvi_record_end(&record, code);
 }
 
+/* The text stands alone in a pipe or a file; only where people see what follows it, that begins on
+ * a line of its own. */
+static void end_line(const struct generate *g)
+{
+    struct stat out, err;
+    if (pkvi_out_last() == '\n') {
+        return;
+    }
+    if (isatty(STDOUT_FILENO)) {
+        pkvi_out_write("\n", 1);
+        pkvi_out_flush();
+    } else if (!g->engine.quiet && fstat(STDOUT_FILENO, &out) == 0 &&
+               fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
+               out.st_ino == err.st_ino) {
+        pkvi_say_note("%s", "");
+    }
+}
+
 /* Everything is open. */
 static int answer_prompt(struct generate *g, struct pkvi_answer *answer, struct pkv_ids *ids)
 {
@@ -211,9 +232,8 @@ static int answer_prompt(struct generate *g, struct pkvi_answer *answer, struct 
     int code = finish == PKV_FINISH_INTERRUPTED ? pkvi_signals_exit(PKV_EXIT_OK) : PKV_EXIT_OK;
     if (g->engine.json) {
         code = write_record(g, answer, finish, code);
-    } else if (pkvi_out_last() != '\n' && isatty(STDOUT_FILENO)) {
-        pkvi_out_write("\n", 1);
-        pkvi_out_flush();
+    } else {
+        end_line(g);
     }
     say_figures(g, answer);
     return code;

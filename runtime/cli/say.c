@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "pivotkv/status.h"
 
@@ -73,6 +74,21 @@ void pkvi_say_note(const char *format, ...)
     vfprintf(stderr, format, arguments);
     va_end(arguments);
     fputc('\n', stderr);
+}
+
+void pkvi_say_progress(const char *format, ...)
+{
+    if (is_quiet || !isatty(STDERR_FILENO)) {
+        return;
+    }
+    fputs("\r\033[K", stderr); /* to the line's beginning, and erase it */
+    if (format != NULL) {
+        va_list arguments;
+        va_start(arguments, format);
+        vfprintf(stderr, format, arguments);
+        va_end(arguments);
+    }
+    fflush(stderr);
 }
 
 struct pkvi_size_text pkvi_size_text(uint64_t bytes)
