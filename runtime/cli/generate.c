@@ -282,5 +282,6 @@ int pkvi_cmd_generate(int argc, char **argv)
     pkvi_answer_close(&answer);
     pkv_ids_free(&ids);
     pkvi_engine_close(&engine);
-    return pkvi_out_end(code);
+    /* A signal may have ended the reading of stdin. */
+    return pkvi_out_end(code == PKV_EXIT_FAILED ? pkvi_signals_exit(code) : code);
 }

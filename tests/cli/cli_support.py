@@ -58,6 +58,13 @@ class CliTest(unittest.TestCase):
         return lines[0]
 
 
+def is_sanitized():
+    """A build with a sanitizer reserves terabytes of address space."""
+    with open(BINARY, "rb") as file:
+        data = file.read()
+    return b"__asan_init" in data or b"__tsan_init" in data
+
+
 def main():
     if not os.access(BINARY, os.X_OK):
         print(f"SKIP {BINARY} is not there")

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """generate on a tiny model of ids: records, limits, refusals, signals, outputs that fail. Text where a real model is there."""
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import tempfile
+import termios
 import time
 import unittest
 
@@ -90,7 +93,7 @@ class Generate(CliTest):
             self.fails("inspect", path, mentions=path)
 
     def start(self, *args):
-        process = subprocess.Popen([BINARY, "generate", "-m", TINY, *LONG, "--quiet", *args], stdin=subprocess.PIPE,
+        process = subprocess.Popen([BINARY, "generate", "-m", TINY, *LONG, *args], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.stdout.close)
@@ -100,7 +103,7 @@ class Generate(CliTest):
 
     def test_signals(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-            process = self.start()
+            process = self.start("--quiet")
             first = process.stdout.read(1)
             process.send_signal(number)
             rest = process.stdout.read()
@@ -109,16 +112,27 @@ class Generate(CliTest):
             self.assertTrue(all(word.isdigit() for word in words), words[-3:])
             self.assertEqual(process.stderr.read(), b"")
 
+    def test_signal_while_the_prompt_is_read(self):
+        process = subprocess.Popen([BINARY, "generate", "-m", TINY, "--ids", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        process.stdin.write(b"1 ")
+        process.stdin.flush()
+        while struct.unpack("i", fcntl.ioctl(process.stdin, termios.FIONREAD, b"    "))[0] > 0:
+            time.sleep(0.01)  # until it has been read
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out), (143, b""), err)
+
     def test_signal_keeps_the_record_whole(self):
         process = self.start("--json")
-        time.sleep(1.0)
+        process.stderr.readline()  # of the memory plan
         process.send_signal(signal.SIGINT)
         line = process.stdout.read()
         self.assertEqual(process.wait(timeout=60), 130)
         self.assertTrue(line.endswith(b"\n") and b'"finish":"interrupted"' in line, line[-200:])
 
     def test_reader_goes_away(self):
-        process = self.start()
+        process = self.start("--quiet")
         process.stdout.read(1)
         process.stdout.close()
         self.assertEqual(process.wait(timeout=60), 1)
