@@ -146,7 +146,7 @@ static void write_text(FILE *out, const struct pkv_tokenizer_info *text)
     if (text->chat_family) {
         (void)fprintf(out, "chat       %s\n", text->chat_family);
     } else {
-        (void)fprintf(out, "chat       not supported without --chat-template: %s\n",
+        (void)fprintf(out, "chat       not recognised: %s\n",
                       text->chat_problem ? text->chat_problem : "no template in the file");
     }
 }
