@@ -1,8 +1,8 @@
 /*
  * linear.c: y = W x over packed weights, in the order of kernels/ref/linear.c and equal to it.
  *
- * A unit takes some groups of 16 outputs and some rows. Few rows: weights go from memory through
- * registers into the sums (`direct`). Many rows: a piece of one group is unpacked once into a
+ * A unit takes some groups of 16 outputs and some rows. One row: weights go from memory through
+ * registers into the sums (`direct`). More: a piece of one group is unpacked once into a
  * panel in L1, and all rows of the unit, a tile of PKV_TILE_ROWS at a time, are multiplied by it.
  * Sums wait in the unit's stack between pieces, so neither way changes the order.
  */
@@ -21,8 +21,7 @@ enum {
     UNIT_BYTES = 32768,  /* of weights in a unit of one row, at most */
     PANEL_BLOCKS = 24,   /* of 32 columns, in a piece: 12 KiB of codes */
     PANEL_FLOATS = 128,  /* columns in a piece of float weights: 8 KiB */
-    DIRECT_ROWS = 1,     /* so few rows are not worth a panel */
-    DIRECT_BLOCKS = 256, /* of activations gathered at once for them */
+    DIRECT_BLOCKS = 256, /* of 32 columns, in a piece for a single row */
     PREFETCH_BYTES = 2048,
     WRITE_AHEAD_ROWS = 4,
 };
@@ -64,10 +63,21 @@ struct act_block {
     int32_t q8_sum[PKV_TILE_ROWS]; /* of the block */
 };
 
-/* What the units of a worker share: a piece of weights, a piece of activations, sums. */
+/* Some blocks of a unit's activations: a single row as it is, several gathered in tiles. */
+struct act_piece {
+    uint32_t rows, blocks;
+    const int8_t *q8;            /* of a single row */
+    const float *scale, *sum;    /* of a single row: [blocks], [blocks][f.scales] */
+    const int32_t *q8_sum;       /* of a single row */
+    const struct act_block *act; /* [tile][blocks] */
+};
+
+/* What is made of a piece of weights and of a piece of activations. */
 struct scratch {
     struct panel_block panel[PANEL_BLOCKS];
     struct act_block act[UNIT_ROWS / PKV_TILE_ROWS * PANEL_BLOCKS];
+    float sum[2 * DIRECT_BLOCKS];
+    int32_t q8_sum[DIRECT_BLOCKS];
 };
 
 /* s and m of 16 rows, values 32 sub + 16 half on of a record. */
@@ -134,23 +144,23 @@ PKV_INLINE void prefetch(const uint8_t *from, uint32_t bytes)
 }
 
 /* One row, straight from the records of a group. */
-PKV_INLINE void direct(const struct format f, const uint8_t *record, uint32_t blocks,
-                       const struct act_block *x, float *acc)
+PKV_INLINE void direct(const struct format f, const uint8_t *record, const struct act_piece *x,
+                       float *acc)
 {
     const struct pkvi_layout *layout = &pkvi_layouts[f.type];
     const uint32_t subs = layout->values / 32, planes = pkvi_layout_planes_bytes(layout);
     struct pkvi_f16x a = pkvi_f16x_load(acc);
-    for (uint32_t b = 0; b < blocks; b += subs, record += layout->record_bytes) {
+    for (uint32_t b = 0; b < x->blocks; record += layout->record_bytes) {
         const uint8_t *scales = record + layout->record_bytes - layout->scale_bytes;
-        for (uint32_t sub = 0; sub < subs; sub++, x++) {
+        for (uint32_t sub = 0; sub < subs; sub++, b++) {
             const uint8_t *codes = record + sub * planes;
             prefetch(codes + PREFETCH_BYTES, planes + layout->scale_bytes / subs);
             PKV_UNROLL
             for (int half = 0; half < f.scales; half++) {
                 struct pkvi_f16x s, m;
                 load_scales(f.type, scales, sub, (uint32_t)half, &s, &m);
-                add_block(f, f.codes, codes, half, 1, x->q8[0], x->scale, x->sum[half], x->q8_sum,
-                          s, m, &a);
+                add_block(f, f.codes, codes, half, 1, x->q8 + 32 * (uint64_t)b, x->scale + b,
+                          x->sum + b * (uint32_t)f.scales + half, x->q8_sum + b, s, m, &a);
             }
         }
     }
@@ -202,46 +212,46 @@ PKV_INLINE void tile(const struct format f, const int rows, const struct panel_b
 }
 
 /*
- * All rows of a unit times a panel; the last tile is padded to 1, 2, 4 or 8 rows. Meanwhile what
+ * All rows of a piece times a panel; the last tile is padded to 1, 2, 4 or 8 rows. Meanwhile what
  * will be unpacked next comes closer.
  */
 PKV_INLINE void tiles(const struct format f, const struct panel_block *panel,
-                      const struct act_block *x, uint32_t blocks, uint32_t rows,
-                      const uint8_t *next, float *acc)
+                      const struct act_piece *x, const uint8_t *next, float *acc)
 {
     const struct pkvi_layout *layout = &pkvi_layouts[f.type];
-    const uint32_t bytes = blocks / (layout->values / 32) * layout->record_bytes;
-    const uint32_t share = bytes / (rows / PKV_TILE_ROWS + 1);
+    const uint32_t bytes = x->blocks / (layout->values / 32) * layout->record_bytes;
+    const uint32_t share = bytes / (x->rows / PKV_TILE_ROWS + 1);
+    const struct act_block *act = x->act;
+    uint32_t rows = x->rows;
     for (; rows > PKV_TILE_ROWS / 2; rows -= rows < PKV_TILE_ROWS ? rows : PKV_TILE_ROWS) {
         prefetch(next, share);
-        tile(f, PKV_TILE_ROWS, panel, x, blocks, acc);
+        tile(f, PKV_TILE_ROWS, panel, act, x->blocks, acc);
         next += share;
-        x += blocks;
+        act += x->blocks;
         acc += LANES * PKV_TILE_ROWS;
     }
     if (PKV_TILE_ROWS > 4 && rows > 2) {
-        tile(f, 4, panel, x, blocks, acc);
+        tile(f, 4, panel, act, x->blocks, acc);
     } else if (rows == 2) {
-        tile(f, 2, panel, x, blocks, acc);
+        tile(f, 2, panel, act, x->blocks, acc);
     } else if (rows == 1) {
-        tile(f, 1, panel, x, blocks, acc);
+        tile(f, 1, panel, act, x->blocks, acc);
     }
 }
 
 /* A piece of a group times some rows. */
-typedef void piece_fn(const uint8_t *record, uint32_t blocks, const struct act_block *x,
-                      uint32_t rows, const uint8_t *next, struct panel_block *panel, float *acc);
+typedef void piece_fn(const uint8_t *record, const struct act_piece *x, const uint8_t *next,
+                      struct panel_block *panel, float *acc);
 
 #define DEFINE_PIECE(TYPE, name, format)                                                           \
-    static void piece_##name(const uint8_t *record, uint32_t blocks, const struct act_block *x,    \
-                             uint32_t rows, const uint8_t *next, struct panel_block *panel,        \
-                             float *acc)                                                           \
+    static void piece_##name(const uint8_t *record, const struct act_piece *x,                     \
+                             const uint8_t *next, struct panel_block *panel, float *acc)           \
     {                                                                                              \
-        if (rows <= DIRECT_ROWS) {                                                                 \
-            direct(format, record, blocks, x, acc);                                                \
+        if (x->rows == 1) {                                                                        \
+            direct(format, record, x, acc);                                                        \
         } else {                                                                                   \
-            unpack(format, record, blocks, panel);                                                 \
-            tiles(format, panel, x, blocks, rows, next, acc);                                      \
+            unpack(format, record, x->blocks, panel);                                              \
+            tiles(format, panel, x, next, acc);                                                    \
         }                                                                                          \
     }
 FORMATS(DEFINE_PIECE)
@@ -255,22 +265,35 @@ static uint32_t acc_rows(const struct pkvi_linear_unit *unit)
     return (unit->rows + PKV_TILE_ROWS - 1) / PKV_TILE_ROWS * PKV_TILE_ROWS;
 }
 
-/* One row of some blocks to its place in a tile: to[block]. */
+/* scale * sum of each block, or of its halves side by side. */
+static void scale_sums(const float *scale, const int16_t *sum, uint32_t blocks, bool halves,
+                       float *out)
+{
+    for (uint32_t b = 0; b < blocks; b++) {
+        const int32_t low = sum[2 * b], high = sum[2 * b + 1];
+        if (halves) {
+            out[2 * b] = scale[b] * (float)low;
+            out[2 * b + 1] = scale[b] * (float)high;
+        } else {
+            out[b] = scale[b] * (float)(low + high);
+        }
+    }
+}
+
+/* Row `row` of a tile: to[block]. */
 static void gather_row(const int8_t *q8, const float *scale, const int16_t *sum, uint32_t blocks,
                        bool halves, uint32_t row, struct act_block *to)
 {
-    float sums[2][DIRECT_BLOCKS];
-    for (uint32_t b = 0; b < blocks; b++) {
-        const int32_t low = sum[2 * b], high = sum[2 * b + 1];
-        sums[0][b] = scale[b] * (float)(halves ? low : low + high);
-        sums[1][b] = scale[b] * (float)high;
-    }
+    float sums[2 * PANEL_BLOCKS];
+    scale_sums(scale, sum, blocks, halves, sums);
     for (uint32_t b = 0; b < blocks; b++, to++) {
         memcpy(to->q8[row], q8 + 32 * (uint64_t)b, 32);
         to->scale[row] = scale[b];
-        to->sum[0][row] = sums[0][b];
         if (halves) {
-            to->sum[1][row] = sums[1][b];
+            to->sum[0][row] = sums[2 * b];
+            to->sum[1][row] = sums[2 * b + 1];
+        } else {
+            to->sum[0][row] = sums[b];
         }
         if (PKV_SIGNED_NEEDS_SUM) {
             to->q8_sum[row] = sum[2 * b] + sum[2 * b + 1];
@@ -278,20 +301,29 @@ static void gather_row(const int8_t *q8, const float *scale, const int16_t *sum,
     }
 }
 
-/* Blocks b0 .. b0 + blocks - 1 of the unit's rows, tile by tile: to[tile][block]. */
-static void gather_acts(const struct pkv_act *act, const struct pkvi_linear_unit *unit, uint32_t b0,
-                        uint32_t blocks, bool halves, struct act_block *to)
+/* Blocks b0 .. b0 + blocks - 1 of the unit's rows. */
+static struct act_piece gather(const struct pkv_act *act, const struct pkvi_linear_unit *unit,
+                               uint32_t b0, uint32_t blocks, bool halves, struct scratch *scratch)
 {
-    if (unit->rows % PKV_TILE_ROWS != 0) { /* rows that fill up the last tile are zero */
-        memset(to + (uint64_t)(unit->rows / PKV_TILE_ROWS) * blocks, 0, blocks * sizeof *to);
+    const uint64_t stride = act->cols / 32, first = unit->first_row * stride + b0;
+    const int8_t *q8 = PKV_AT(const int8_t, act->q8) + 32 * first;
+    const float *scale = PKV_AT(const float, act->scale) + first;
+    const int16_t *sum = PKV_AT(const int16_t, act->sum) + 2 * first;
+    if (unit->rows == 1) {
+        scale_sums(scale, sum, blocks, halves, scratch->sum);
+        for (uint32_t b = 0; PKV_SIGNED_NEEDS_SUM && b < blocks; b++) {
+            scratch->q8_sum[b] = sum[2 * b] + sum[2 * b + 1];
+        }
+    } else if (unit->rows % PKV_TILE_ROWS != 0) { /* rows that fill up the last tile are zero */
+        memset(scratch->act + (uint64_t)(unit->rows / PKV_TILE_ROWS) * blocks, 0,
+               blocks * sizeof *scratch->act);
     }
-    for (uint32_t i = 0; i < unit->rows; i++) {
-        const uint64_t first = (uint64_t)(unit->first_row + i) * (act->cols / 32) + b0;
-        gather_row(PKV_AT(const int8_t, act->q8) + 32 * first,
-                   PKV_AT(const float, act->scale) + first,
-                   PKV_AT(const int16_t, act->sum) + 2 * first, blocks, halves, i % PKV_TILE_ROWS,
-                   to + (uint64_t)(i / PKV_TILE_ROWS) * blocks);
+    for (uint64_t i = 0; unit->rows > 1 && i < unit->rows; i++) {
+        gather_row(q8 + 32 * stride * i, scale + stride * i, sum + 2 * stride * i, blocks, halves,
+                   i % PKV_TILE_ROWS, scratch->act + i / PKV_TILE_ROWS * blocks);
     }
+    return (struct act_piece){unit->rows,   blocks,          q8,          scale,
+                              scratch->sum, scratch->q8_sum, scratch->act};
 }
 
 static void unit_quantised(const struct pkv_act *act, const struct pkvi_linear_unit *unit,
@@ -301,15 +333,16 @@ static void unit_quantised(const struct pkv_act *act, const struct pkvi_linear_u
     const struct pkvi_layout *layout = &pkvi_layouts[w->type];
     const uint64_t group_bytes = pkvi_group_bytes(w->type, w->cols);
     const uint8_t *group = PKV_AT(const uint8_t, w->data) + unit->first_group * group_bytes;
-    const uint32_t step = unit->rows <= DIRECT_ROWS ? DIRECT_BLOCKS : PANEL_BLOCKS;
+    const uint32_t step = unit->rows == 1 ? DIRECT_BLOCKS : PANEL_BLOCKS;
     for (uint32_t b0 = 0; b0 < w->cols / 32; b0 += step) {
         const uint32_t left = w->cols / 32 - b0, blocks = left < step ? left : step;
-        gather_acts(act, unit, b0, blocks, layout->scale_values == 16, scratch->act);
+        const struct act_piece x =
+            gather(act, unit, b0, blocks, layout->scale_values == 16, scratch);
         for (uint32_t g = 0; g < unit->groups; g++) {
             const uint8_t *record = group + g * group_bytes +
                                     (uint64_t)(b0 / (layout->values / 32)) * layout->record_bytes;
-            pieces[w->type](record, blocks, scratch->act, unit->rows, record + group_bytes,
-                            scratch->panel, acc + (uint64_t)g * acc_rows(unit) * LANES);
+            pieces[w->type](record, &x, record + group_bytes, scratch->panel,
+                            acc + (uint64_t)g * acc_rows(unit) * LANES);
         }
     }
 }
