@@ -25,9 +25,15 @@
     X(PKV_OP_TOPK, topk, scalar)
 
 #define VECTOR_OPERATIONS(X, variant)                                                              \
+    X(PKV_OP_NORM, norm, variant)                                                                  \
     X(PKV_OP_QUANTIZE, quantize, variant)                                                          \
     X(PKV_OP_LINEAR, linear, variant)                                                              \
-    X(PKV_OP_ATTEND, attend, variant)
+    X(PKV_OP_GLU, glu, variant)                                                                    \
+    X(PKV_OP_ROPE, rope, variant)                                                                  \
+    X(PKV_OP_APPEND, append, variant)                                                              \
+    X(PKV_OP_ATTEND, attend, variant)                                                              \
+    X(PKV_OP_SOFTCAP, softcap, variant)                                                            \
+    X(PKV_OP_TOPK, topk, variant)
 
 #define DECLARE(op, name, variant) extern const struct pkv_kernel pkvi_kernel_##name##_##variant;
 #define ENTRY(op, name, variant) [op] = &pkvi_kernel_##name##_##variant,

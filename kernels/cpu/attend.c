@@ -209,8 +209,8 @@ static void load_values(const struct tile *tile, uint32_t base, struct range all
     }
 }
 
-/* The values of few row heads, which are one block. */
-static void sum_few_values(const struct tile *tile, uint32_t base, struct range all, float *values)
+/* The values of few row heads, which are one block; false where panels must do it. */
+static bool sum_few_values(const struct tile *tile, uint32_t base, struct range all, float *values)
 {
     uint32_t steps = PKV_SPLIT_KEYS / PKV_PAGE_TOKENS * tile->padded / 16;
     struct few_values few = {
@@ -231,7 +231,7 @@ static void sum_few_values(const struct tile *tile, uint32_t base, struct range 
         few.page[few.page_count++] = (struct few_page){entry + tile->entry_bytes / 2, end - key};
         key = end;
     }
-    few_values(tile->args->kv_type, &few);
+    return few_values(tile->args->kv_type, &few);
 }
 
 static void sum_values(const struct tile *tile, uint32_t base, struct range all, float *values)
@@ -264,9 +264,7 @@ static void attend_split(const struct tile *tile, uint32_t split, const struct p
                 tile->ranges[i / PKV_BLOCK_ROWS], range_of_row(tile, base, i / tile->group),
                 out->max + i, out->sum + i);
     }
-    if (tile->row_heads <= ATTEND_FEW) {
-        sum_few_values(tile, base, all, out->values);
-    } else {
+    if (!sum_few_values(tile, base, all, out->values)) {
         sum_values(tile, base, all, out->values);
     }
 }

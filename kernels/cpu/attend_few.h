@@ -12,9 +12,9 @@
 #include "kernels/cpu/ahead.h"
 #include "kernels/cpu/kv_panel.h"
 
-#define ATTEND_FEW 6u /* row heads at most */
+#define ATTEND_FEW 4u /* row heads at most */
 #if defined(PKV_ISA_AVX512)
-#define FEW_WIDE_ROWS 6u /* of these the sums of 32 channels fit in the registers */
+#define FEW_WIDE_ROWS 4u /* of these the sums of 32 channels fit in the registers */
 #else
 #define FEW_WIDE_ROWS 3u
 #endif
@@ -23,15 +23,14 @@
 #define FEW_FROM_MEMORY(pointer) __asm__ volatile("" : : "r"(pointer) : "memory")
 
 /* X(rows) for every row count. */
-#define ATTEND_FEW_CASES(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define ATTEND_FEW_CASES(X) X(1) X(2) X(3) X(4)
 
 #if defined(PKV_ISA_AVX2) || defined(PKV_ISA_AVX512)
 
-/* scores[r][16] = q of `rows` row heads . K of 16 consecutive entries. 16-bit formats, head_dim a
- * multiple of 8; q: [head_dim][PKV_BLOCK_ROWS]. */
-PKV_INLINE void few_scores_rows(enum pkv_kv_type type, uint32_t rows, const uint8_t *entry,
-                                uint32_t entry_bytes, uint32_t head_dim, const float *q,
-                                float *scores, uint32_t stride)
+/* scores[r][16] = q of `rows` row heads . K of 16 consecutive entries of f16, head_dim a multiple
+ * of 8; q: [head_dim][PKV_BLOCK_ROWS]. */
+PKV_INLINE void few_scores_rows(uint32_t rows, const uint8_t *entry, uint32_t entry_bytes,
+                                uint32_t head_dim, const float *q, float *scores, uint32_t stride)
 {
     struct v16 sum[ATTEND_FEW];
     for (uint32_t r = 0; r < rows; r++) {
@@ -40,21 +39,19 @@ PKV_INLINE void few_scores_rows(enum pkv_kv_type type, uint32_t rows, const uint
     /* Keys go through memory, where registers of them would drive the sums out; and one block ahead
      * of their use, so that the shuffles run beside the multiply-adds. */
     _Alignas(64) uint8_t keys[2][8][32];
-    kv_store_keys_16(entry, entry_bytes, keys[0]);
-    for (uint32_t channel = 0; channel < head_dim; channel += 8) {
-        uint32_t now = channel / 8 % 2;
-        if (channel + 8 < head_dim) {
-            kv_store_keys_16(entry + 2 * (channel + 8), entry_bytes, keys[1 - now]);
+    for (uint32_t channel = 0; channel <= head_dim; channel += 8) {
+        uint32_t next = channel / 8 % 2;
+        if (channel < head_dim) {
+            kv_store_keys_16(entry + 2 * channel, entry_bytes, keys[next]);
+            FEW_FROM_MEMORY(keys);
         }
-        FEW_FROM_MEMORY(keys);
-        for (uint32_t i = 0; i < 8; i++) {
-            struct v16 column =
-                type == PKV_KV_F16 ? v16_from_f16(keys[now][i]) : v16_from_bf16(keys[now][i]);
+        for (uint32_t i = 0; channel > 0 && i < 8; i++) {
+            struct v16 column = v16_from_f16(keys[1 - next][i]);
             for (uint32_t r = 0; r < rows; r++) {
-                sum[r] = v16_fma(v16_set1(q[i * PKV_BLOCK_ROWS + r]), column, sum[r]);
+                sum[r] = v16_fma(v16_set1(q[r]), column, sum[r]);
             }
+            q += PKV_BLOCK_ROWS;
         }
-        q += 8 * PKV_BLOCK_ROWS;
     }
     for (uint32_t r = 0; r < rows; r++) {
         v16_store(scores + r * stride, sum[r]);
@@ -68,13 +65,9 @@ PKV_INLINE bool few_scores(enum pkv_kv_type type, uint32_t rows, const uint8_t *
 {
 #define SCORES_CASE(n)                                                                             \
     case n:                                                                                        \
-        if (type == PKV_KV_F16) {                                                                  \
-            few_scores_rows(PKV_KV_F16, n, entry, entry_bytes, head_dim, q, scores, stride);       \
-        } else {                                                                                   \
-            few_scores_rows(PKV_KV_BF16, n, entry, entry_bytes, head_dim, q, scores, stride);      \
-        }                                                                                          \
+        few_scores_rows(n, entry, entry_bytes, head_dim, q, scores, stride);                       \
         return true;
-    if (head_dim % 8 != 0 || (type != PKV_KV_F16 && type != PKV_KV_BF16)) {
+    if (head_dim % 8 != 0 || type != PKV_KV_F16) {
         return false;
     }
     switch (rows) {
@@ -115,14 +108,12 @@ struct few_values {
     uint32_t ahead_lines; /* with every page of every group of channels */
 };
 
-/* out[r][channel ..] = sum over the keys of weight[r][key] * V; `vectors` times 16 channels, or
- * with 0 the last ones of a head that is no multiple of 16. */
+/* out[r][channel ..] = sum over the keys of weight[r][key] * V, `vectors` times 16 channels. */
 PKV_INLINE void few_values_rows(const struct few_values *few, enum pkv_kv_type type, uint32_t rows,
                                 uint32_t vectors, uint32_t channel)
 {
     struct v16 sum[ATTEND_FEW * 2];
-    uint32_t width = vectors > 0 ? vectors : 1;
-    for (uint32_t i = 0; i < rows * width; i++) {
+    for (uint32_t i = 0; i < rows * vectors; i++) {
         sum[i] = v16_set1(0.0f);
     }
     const float *weight = few->weight;
@@ -130,13 +121,11 @@ PKV_INLINE void few_values_rows(const struct few_values *few, enum pkv_kv_type t
         const uint8_t *value = few->page[p].value;
         fetch_ahead(few->ahead, few->ahead_lines);
         for (uint32_t key = 0; key < few->page[p].count; key++) {
-            for (uint32_t v = 0; v < width; v++) {
-                struct v16 x = vectors > 0
-                                   ? kv_channels(type, value, few->head_dim, channel + 16 * v)
-                                   : kv_last_channels(type, value, few->head_dim, channel);
+            for (uint32_t v = 0; v < vectors; v++) {
+                struct v16 x = kv_channels(type, value, few->head_dim, channel + 16 * v);
                 for (uint32_t r = 0; r < rows; r++) {
-                    sum[r * width + v] =
-                        v16_fma(v16_set1(weight[r * PKV_SCORE_STRIDE]), x, sum[r * width + v]);
+                    sum[r * vectors + v] =
+                        v16_fma(v16_set1(weight[r * PKV_SCORE_STRIDE]), x, sum[r * vectors + v]);
                 }
                 if (rows == FEW_WIDE_ROWS) {
                     FEW_FROM_MEMORY(weight);
@@ -147,8 +136,8 @@ PKV_INLINE void few_values_rows(const struct few_values *few, enum pkv_kv_type t
         }
     }
     for (uint32_t r = 0; r < rows; r++) {
-        for (uint32_t v = 0; v < width; v++) {
-            v16_store(few->out + r * few->out_stride + channel + 16 * v, sum[r * width + v]);
+        for (uint32_t v = 0; v < vectors; v++) {
+            v16_store(few->out + r * few->out_stride + channel + 16 * v, sum[r * vectors + v]);
         }
     }
 }
@@ -162,9 +151,6 @@ PKV_INLINE void few_values_type(const struct few_values *few, enum pkv_kv_type t
     }
     for (; channel + 16 <= few->head_dim; channel += 16) {
         few_values_rows(few, type, rows, 1, channel);
-    }
-    if (channel < few->head_dim) {
-        few_values_rows(few, type, rows, 0, channel);
     }
 }
 
@@ -183,23 +169,22 @@ PKV_INLINE void few_values_type(const struct few_values *few, enum pkv_kv_type t
         few_values_type(few, type, n);                                                             \
         break;
 #define FEW_CASE_PKV_KV_F16(n) FEW_CASE(n, PKV_KV_F16)
-#define FEW_CASE_PKV_KV_BF16(n) FEW_CASE(n, PKV_KV_BF16)
-#define FEW_CASE_PKV_KV_F32(n) FEW_CASE(n, PKV_KV_F32)
 #define FEW_CASE_PKV_KV_Q8_0(n) FEW_CASE(n, PKV_KV_Q8_0)
 FEW_VALUES(f16, PKV_KV_F16)
-FEW_VALUES(bf16, PKV_KV_BF16)
-FEW_VALUES(f32, PKV_KV_F32)
 FEW_VALUES(q8_0, PKV_KV_Q8_0)
 
-PKV_INLINE void few_values(enum pkv_kv_type type, const struct few_values *few)
+/* False where panels must do it: other formats, and heads that are no multiple of 16. */
+PKV_INLINE bool few_values(enum pkv_kv_type type, const struct few_values *few)
 {
     static void (*const of_type[PKV_KV_TYPE_COUNT])(const struct few_values *few) = {
         [PKV_KV_F16] = few_values_f16,
-        [PKV_KV_BF16] = few_values_bf16,
-        [PKV_KV_F32] = few_values_f32,
         [PKV_KV_Q8_0] = few_values_q8_0,
     };
+    if (few->rows > ATTEND_FEW || few->head_dim % V16_LANES != 0 || !of_type[type]) {
+        return false;
+    }
     of_type[type](few);
+    return true;
 }
 
 #endif

@@ -358,6 +358,22 @@ PKV_INLINE struct v16 v16_where_lanes(uint32_t begin, uint32_t end, struct v16 a
     return b;
 }
 
+/* Lanes 1, 0, 3, 2, 5, 4, ... */
+PKV_INLINE struct v16 v16_swap_pairs(struct v16 a)
+{
+    V16_EACH(i)
+    {
+#if defined(PKV_ISA_NEON)
+        a.r[i] = vrev64q_f32(a.r[i]);
+#elif defined(PKV_ISA_AVX512)
+        a.r[i] = _mm512_shuffle_ps(a.r[i], a.r[i], 0xb1);
+#else
+        a.r[i] = _mm256_permute_ps(a.r[i], 0xb1);
+#endif
+    }
+    return a;
+}
+
 /* Sum of the lanes as a tree: pairs at distance 8, 4, 2, 1. */
 PKV_INLINE float v16_sum(struct v16 a)
 {
