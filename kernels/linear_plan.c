@@ -3,9 +3,6 @@
 
 #include "kernels/pack_layout.h"
 
-/* Units a thread should find at least, so that the last one does not keep the others waiting. */
-enum { UNITS_PER_THREAD = 4 };
-
 static uint32_t ceil_div(uint64_t a, uint64_t b)
 {
     return (uint32_t)((a + b - 1) / b);
@@ -28,7 +25,8 @@ void pkvi_linear_plan(const struct pkv_args_linear *args, const struct pkvi_line
         bytes += pkvi_pack_bytes(w->type, w->rows, w->cols);
     }
     const uint32_t row_blocks = ceil_div(args->rows, limits->rows);
-    const uint64_t share = bytes * row_blocks / ((uint64_t)limits->threads * UNITS_PER_THREAD);
+    const uint64_t share =
+        bytes * row_blocks / ((uint64_t)limits->threads * limits->units_per_thread);
     const uint64_t target = share < limits->bytes ? share : limits->bytes;
     plan_out->args = args;
     plan_out->unit_rows = limits->rows;

@@ -14,7 +14,7 @@
 struct pkvi_linear_limits {
     uint64_t bytes; /* of packed weights */
     uint32_t rows, groups;
-    uint32_t threads; /* they should all get about the same */
+    uint32_t threads, units_per_thread; /* at least so many units, and a multiple of the threads */
 };
 
 struct pkvi_linear_plan {

@@ -2,7 +2,7 @@
  * pack.c: from a GGUF file's rows to groups of 16 rows side by side, and single rows back.
  *
  * Owns: the order of bytes in a packed matrix (pack_layout.h). Refuses to know: who reads it.
- * Measured on 2 Zen 3 cores: see docs/benchmarks.md.
+ * Cost, a thread of Zen 3: 2 GB/s of q4_0, q4_1; 3.6 GB/s of q8_0; 0.5 to 1.4 GB/s of the others.
  */
 #include <math.h>
 #include <string.h>

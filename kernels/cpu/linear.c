@@ -18,7 +18,7 @@ enum {
     LANES = PKV_PACK_ROWS,
     UNIT_ROWS = 64,      /* rows for which a piece of weights is unpacked once */
     UNIT_SUMS = 1024,    /* sums of 16 outputs that a unit keeps: 64 KiB */
-    UNIT_BYTES = 32768,  /* of weights in a unit of one row, at most */
+    UNIT_BYTES = 131072, /* of weights in a unit of one row, at most */
     PANEL_BLOCKS = 24,   /* of 32 columns, in a piece: 12 KiB of codes */
     PANEL_FLOATS = 128,  /* columns in a piece of float weights: 8 KiB */
     DIRECT_BLOCKS = 256, /* of 32 columns, in a piece for a single row */
@@ -480,10 +480,12 @@ static enum pkv_status launch(void *native_stream, const void *args)
     const struct pkv_args_linear *linear = args;
     const uint32_t rows = linear->rows < UNIT_ROWS ? linear->rows : UNIT_ROWS;
     const struct pkvi_linear_limits limits = {
-        .bytes = (uint64_t)UNIT_BYTES * rows,
+        .bytes = UNIT_BYTES * (uint64_t)rows,
         .rows = UNIT_ROWS,
         .groups = UNIT_SUMS / (rows + PKV_TILE_ROWS - 1),
         .threads = pkvi_pool_threads(pool),
+        /* A thread may come late, so many; several rows are gathered anew in every unit, so few. */
+        .units_per_thread = rows == 1 ? 8 : 4,
     };
     struct pkvi_linear_plan plan;
     pkvi_linear_plan(linear, &limits, &plan);

@@ -110,7 +110,7 @@ static void run_unit(void *context, uint32_t number, uint32_t worker)
 static enum pkv_status launch(void *native_stream, const void *args)
 {
     struct pkvi_pool *pool = ((const struct pkvi_cpu_stream *)native_stream)->pool;
-    const struct pkvi_linear_limits limits = {16384, ROWS, UINT32_MAX, pkvi_pool_threads(pool)};
+    const struct pkvi_linear_limits limits = {16384, ROWS, UINT32_MAX, pkvi_pool_threads(pool), 4};
     struct pkvi_linear_plan plan;
     pkvi_linear_plan(args, &limits, &plan);
     pkvi_pool_run(pool, run_unit, &plan, plan.first_unit[plan.args->part_count]);
