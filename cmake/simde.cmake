@@ -1,7 +1,7 @@
 # The AVX-512 kernels for machines without AVX-512, for the conformance tests only: kernels/cpu once
 # more, with every intrinsic spelt out by SIMDe (Debian: libsimde-dev). The variant is "avx512_simde";
 # tests/support/weights.c adds it to the kernels under test where PKV_TEST_SIMDE is defined.
-if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+if(PKV_SANITIZE OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     return()
 endif()
 find_path(SIMDE_INCLUDE simde/x86/avx512.h)

@@ -29,7 +29,11 @@ function(pkv_add_test label source command)
         TIMEOUT ${PKV_TEST_TIMEOUT} ENVIRONMENT "${PKV_TEST_ENVIRONMENT}")
 endfunction()
 
-foreach(label unit prop kernel golden edge fault cli)
+set(labels_of_programs unit prop kernel golden edge fault cli)
+if(PKV_FUZZ)
+    set(labels_of_programs) # nothing but the fuzzers
+endif()
+foreach(label ${labels_of_programs})
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${label}/test_*.c)
     foreach(source ${sources})
         get_filename_component(stem ${source} NAME_WE)
