@@ -20,8 +20,13 @@ static void nibbles(const uint8_t *qs, int8_t q[32])
 /* Bit i of the mask is bit 4 of q[i]. */
 static void fifth_bits(const uint8_t *mask, int8_t q[32])
 {
-    for (int i = 0; i < 32; i++) {
-        q[i] = (int8_t)(q[i] | ((mask[i / 8] >> (i % 8)) & 1) << 4);
+    for (int i = 0; i < 4; i++) {
+        /* Byte k keeps bit k only; adding 127 moves any bit to the top, without a carry. */
+        const uint64_t bits = mask[i] * 0x0101010101010101u & 0x8040201008040201u;
+        uint64_t eight;
+        memcpy(&eight, q + 8 * i, 8);
+        eight |= ((bits + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u) << 4;
+        memcpy(q + 8 * i, &eight, 8);
     }
 }
 
