@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/base/thread.h"
+#include "tests/support/simde.h"
 
 #define MAX_THREADS 8
 
@@ -13,7 +14,10 @@ uint32_t pkvt_next_cpu(uint32_t cpu)
 {
     do {
         cpu++;
-    } while (cpu <= PKV_CPU_NEON && !pkvi_cpu_supports((enum pkv_cpu)cpu));
+    } while (!(cpu > PKV_CPU_NEON || pkvi_cpu_supports((enum pkv_cpu)cpu)));
+    if (cpu == PKVT_CPU_SIMDE && !pkvt_simde_kernel(PKV_OP_LINEAR)) {
+        cpu++;
+    }
     return cpu;
 }
 
@@ -25,7 +29,10 @@ void pkvt_run(uint32_t cpu, uint32_t op, const void *args, uint32_t threads)
         assert_ok(pkvi_pool_open(threads, &pools[threads]));
     }
     struct pkvi_cpu_stream stream = {.pool = pools[threads]};
-    const struct pkv_kernel *kernel = pkvi_cpu_kernel((enum pkv_cpu)cpu, op);
+    const struct pkv_kernel *kernel =
+        cpu == PKVT_CPU_SIMDE && pkvt_simde_kernel(op)
+            ? pkvt_simde_kernel(op)
+            : pkvi_cpu_kernel(cpu == PKVT_CPU_SIMDE ? PKV_CPU_SCALAR : (enum pkv_cpu)cpu, op);
     assert_non_null(kernel);
     assert_int_equal(kernel->op, op);
     assert_ok(kernel->launch(&stream, args));

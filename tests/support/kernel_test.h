@@ -6,9 +6,13 @@
 #include "kernels/kernels.h"
 #include "tests/support/pkv_test.h"
 
-/* for (enum pkv_cpu cpu = ...): every variant but AUTO that runs here. */
+/* A variant beside those of enum pkv_cpu: the AVX-512 kernels made of SIMDe. */
+#define PKVT_CPU_SIMDE (PKV_CPU_NEON + 1u)
+
+/* for (uint32_t cpu = ...): every variant but AUTO that runs here. */
 #define PKVT_FOR_EACH_CPU(cpu)                                                                     \
-    for (uint32_t cpu = pkvt_next_cpu(PKV_CPU_AUTO); cpu <= PKV_CPU_NEON; cpu = pkvt_next_cpu(cpu))
+    for (uint32_t cpu = pkvt_next_cpu(PKV_CPU_AUTO); cpu <= PKVT_CPU_SIMDE;                        \
+         cpu = pkvt_next_cpu(cpu))
 
 uint32_t pkvt_next_cpu(uint32_t cpu);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/half.h"
+#include "tests/support/simde.h"
 
 /* Where f16 numbers stand in a block: first and second, -1 = none. */
 static const int halves[PKV_W_COUNT][2] = {
@@ -75,16 +76,6 @@ void *pkvt_weights_pack(enum pkv_weight_type type, uint32_t rows, uint32_t cols,
     return packed;
 }
 
-#ifdef PKV_TEST_SIMDE
-extern const struct pkv_kernel pkvi_kernel_quantize_avx512_simde;
-extern const struct pkv_kernel pkvi_kernel_linear_avx512_simde;
-
-static const struct pkv_kernel *const simde_kernels[PKV_OP_COUNT] = {
-    [PKV_OP_QUANTIZE] = &pkvi_kernel_quantize_avx512_simde,
-    [PKV_OP_LINEAR] = &pkvi_kernel_linear_avx512_simde,
-};
-#endif
-
 uint32_t pkvt_kernels(enum pkv_op op, const struct pkv_kernel *kernels[8])
 {
     static const enum pkv_cpu cpus[] = {PKV_CPU_SCALAR, PKV_CPU_AVX2, PKV_CPU_AVX512, PKV_CPU_NEON};
@@ -94,10 +85,8 @@ uint32_t pkvt_kernels(enum pkv_op op, const struct pkv_kernel *kernels[8])
             kernels[count++] = pkvi_cpu_kernel(cpus[i], op);
         }
     }
-#ifdef PKV_TEST_SIMDE
-    if (!pkvi_cpu_supports(PKV_CPU_AVX512) && simde_kernels[op]) {
-        kernels[count++] = simde_kernels[op];
+    if (pkvt_simde_kernel(op)) {
+        kernels[count++] = pkvt_simde_kernel(op);
     }
-#endif
     return count;
 }
