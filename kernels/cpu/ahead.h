@@ -19,32 +19,50 @@ struct ahead {
     uint32_t line_count; /* left in it */
 };
 
+/* The next `line_count` lines at most, all of one page, for the caller to fetch. */
+struct ahead_lines {
+    const uint8_t *line;
+    uint32_t count;
+};
+
+PKV_INLINE struct ahead_lines ahead_take(struct ahead *ahead, uint32_t line_count)
+{
+    if (ahead->line_count == 0 && ahead->key < ahead->end) {
+        ahead->line = pkvi_kv_entry(ahead->view, ahead->kv_head, ahead->key, ahead->entry_bytes);
+        ahead->line_count = PKV_PAGE_TOKENS * ahead->entry_bytes / AHEAD_LINE_BYTES;
+        ahead->key += PKV_PAGE_TOKENS;
+    }
+    uint32_t count = line_count < ahead->line_count ? line_count : ahead->line_count;
+    struct ahead_lines taken = {ahead->line, count};
+    ahead->line += count * AHEAD_LINE_BYTES;
+    ahead->line_count -= count;
+    return taken;
+}
+
+PKV_INLINE void ahead_fetch(const uint8_t *line)
+{
+    __builtin_prefetch(line, 0, 2);
+}
+
+/* All at once: where a step takes so long that a burst of them does not matter. */
 PKV_INLINE void fetch_ahead(struct ahead *ahead, uint32_t line_count)
 {
     while (line_count > 0) {
-        if (ahead->line_count == 0) {
-            if (ahead->key >= ahead->end) {
-                return;
-            }
-            ahead->line =
-                pkvi_kv_entry(ahead->view, ahead->kv_head, ahead->key, ahead->entry_bytes);
-            ahead->line_count = PKV_PAGE_TOKENS * ahead->entry_bytes / AHEAD_LINE_BYTES;
-            ahead->key += PKV_PAGE_TOKENS;
+        struct ahead_lines lines = ahead_take(ahead, line_count);
+        if (lines.count == 0) {
+            return;
         }
-        uint32_t count = line_count < ahead->line_count ? line_count : ahead->line_count;
-        for (uint32_t i = 0; i < count; i++) {
-            __builtin_prefetch(ahead->line + i * AHEAD_LINE_BYTES, 0, 2);
+        for (uint32_t i = 0; i < lines.count; i++) {
+            ahead_fetch(lines.line + i * AHEAD_LINE_BYTES);
         }
-        ahead->line += count * AHEAD_LINE_BYTES;
-        ahead->line_count -= count;
-        line_count -= count;
+        line_count -= lines.count;
     }
 }
 
-/* Lines to fetch with each of `steps` steps, so that they bring one split. */
+/* Lines of a split for each of `steps` steps. */
 PKV_INLINE uint32_t ahead_lines(uint32_t entry_bytes, uint32_t steps)
 {
-    return PKV_SPLIT_KEYS * entry_bytes / AHEAD_LINE_BYTES / steps + 1;
+    return (PKV_SPLIT_KEYS * entry_bytes / AHEAD_LINE_BYTES + steps - 1) / steps;
 }
 
 #endif

@@ -103,13 +103,13 @@ static void score_keys(const struct tile *tile, uint32_t base, struct range all)
     const struct pkv_args_attend *args = tile->args;
     uint32_t lines = ahead_lines(tile->entry_bytes, 2 * PKV_SPLIT_KEYS / 16);
     for (uint32_t key = all.begin / 16 * 16; key < all.end; key += 16) {
-        fetch_ahead(tile->ahead, lines);
         const uint8_t *entry =
             pkvi_kv_entry(tile->view, tile->kv_head, base + key, tile->entry_bytes);
         if (few_scores(args->kv_type, tile->row_heads, entry, tile->entry_bytes, args->head_dim,
-                       tile->q, tile->scores + key, PKV_SCORE_STRIDE)) {
+                       tile->q, tile->scores + key, tile->ahead)) {
             continue;
         }
+        fetch_ahead(tile->ahead, lines);
         switch (args->kv_type) {
 #define KEYS_CASE(type)                                                                            \
     case type:                                                                                     \

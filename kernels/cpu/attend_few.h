@@ -13,6 +13,7 @@
 #include "kernels/cpu/kv_panel.h"
 
 #define ATTEND_FEW 4u /* row heads at most */
+#define FEW_LINES 4u  /* fetched ahead with 8 channels of 16 keys: half a split of f16 */
 #if defined(PKV_ISA_AVX512)
 #define FEW_WIDE_ROWS 4u /* of these the sums of 32 channels fit in the registers */
 #else
@@ -30,8 +31,11 @@
 /* scores[r][16] = q of `rows` row heads . K of 16 consecutive entries of f16, head_dim a multiple
  * of 8; q: [head_dim][PKV_BLOCK_ROWS]. */
 PKV_INLINE void few_scores_rows(uint32_t rows, const uint8_t *entry, uint32_t entry_bytes,
-                                uint32_t head_dim, const float *q, float *scores, uint32_t stride)
+                                uint32_t head_dim, const float *q, float *scores,
+                                struct ahead *ahead)
 {
+    /* A few lines with every block: bursts of them would hold up the loads behind. */
+    struct ahead_lines lines = ahead_take(ahead, head_dim / 8 * FEW_LINES);
     struct v16 sum[ATTEND_FEW];
     for (uint32_t r = 0; r < rows; r++) {
         sum[r] = v16_set1(0.0f);
@@ -45,6 +49,9 @@ PKV_INLINE void few_scores_rows(uint32_t rows, const uint8_t *entry, uint32_t en
             kv_store_keys_16(entry + 2 * channel, entry_bytes, keys[next]);
             FEW_FROM_MEMORY(keys);
         }
+        for (uint32_t i = 0; i < FEW_LINES && channel / 8 * FEW_LINES + i < lines.count; i++) {
+            ahead_fetch(lines.line + (channel / 8 * FEW_LINES + i) * AHEAD_LINE_BYTES);
+        }
         for (uint32_t i = 0; channel > 0 && i < 8; i++) {
             struct v16 column = v16_from_f16(keys[1 - next][i]);
             for (uint32_t r = 0; r < rows; r++) {
@@ -54,18 +61,18 @@ PKV_INLINE void few_scores_rows(uint32_t rows, const uint8_t *entry, uint32_t en
         }
     }
     for (uint32_t r = 0; r < rows; r++) {
-        v16_store(scores + r * stride, sum[r]);
+        v16_store(scores + r * PKV_SCORE_STRIDE, sum[r]);
     }
 }
 
 /* False where the format or the head's size needs a panel. */
 PKV_INLINE bool few_scores(enum pkv_kv_type type, uint32_t rows, const uint8_t *entry,
                            uint32_t entry_bytes, uint32_t head_dim, const float *q, float *scores,
-                           uint32_t stride)
+                           struct ahead *ahead)
 {
 #define SCORES_CASE(n)                                                                             \
     case n:                                                                                        \
-        few_scores_rows(n, entry, entry_bytes, head_dim, q, scores, stride);                       \
+        few_scores_rows(n, entry, entry_bytes, head_dim, q, scores, ahead);                        \
         return true;
     if (head_dim % 8 != 0 || type != PKV_KV_F16) {
         return false;
@@ -82,10 +89,10 @@ PKV_INLINE bool few_scores(enum pkv_kv_type type, uint32_t rows, const uint8_t *
 
 PKV_INLINE bool few_scores(enum pkv_kv_type type, uint32_t rows, const uint8_t *entry,
                            uint32_t entry_bytes, uint32_t head_dim, const float *q, float *scores,
-                           uint32_t stride)
+                           struct ahead *ahead)
 {
     (void)type, (void)rows, (void)entry, (void)entry_bytes;
-    (void)head_dim, (void)q, (void)scores, (void)stride;
+    (void)head_dim, (void)q, (void)scores, (void)ahead;
     return false;
 }
 
@@ -105,7 +112,7 @@ struct few_values {
     float *out;          /* [rows][out_stride] */
     uint32_t out_stride;
     struct ahead *ahead;
-    uint32_t ahead_lines; /* with every page of every group of channels */
+    uint32_t ahead_lines; /* with every page of every 16 channels */
 };
 
 /* out[r][channel ..] = sum over the keys of weight[r][key] * V, `vectors` times 16 channels. */
@@ -119,8 +126,11 @@ PKV_INLINE void few_values_rows(const struct few_values *few, enum pkv_kv_type t
     const float *weight = few->weight;
     for (uint32_t p = 0; p < few->page_count; p++) {
         const uint8_t *value = few->page[p].value;
-        fetch_ahead(few->ahead, few->ahead_lines);
+        struct ahead_lines lines = ahead_take(few->ahead, few->ahead_lines * vectors);
         for (uint32_t key = 0; key < few->page[p].count; key++) {
+            if (key < lines.count) {
+                ahead_fetch(lines.line + key * AHEAD_LINE_BYTES);
+            }
             for (uint32_t v = 0; v < vectors; v++) {
                 struct v16 x = kv_channels(type, value, few->head_dim, channel + 16 * v);
                 for (uint32_t r = 0; r < rows; r++) {
