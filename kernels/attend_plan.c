@@ -41,10 +41,10 @@ uint64_t pkvi_attend_worker_bytes(uint32_t group, uint32_t head_dim)
 {
     /* Plain reference: one split of K and V, and the values of one split and of every head. */
     uint64_t plain = (uint64_t)head_dim * (2 * PKV_SPLIT_KEYS + 1 + group) + 2 * (uint64_t)group;
-    /* Vectors: a tile, and a panel of 16 keys or of 16 channels. */
+    /* Vectors: a tile, and two panels of 16 keys or one of 16 channels. */
     uint64_t row_heads =
         round_up((uint64_t)pkvi_attend_tile_rows(group, head_dim) * group, PKV_ATTEND_BLOCK);
-    uint64_t panel_rows = head_dim > PKV_SPLIT_KEYS ? head_dim : PKV_SPLIT_KEYS;
+    uint64_t panel_rows = pkvi_attend_panel_rows(head_dim);
     uint64_t ranges = 2 * row_heads;
     uint64_t vectors =
         row_heads * row_head_bytes(head_dim) / sizeof(float) + 16 * panel_rows + ranges;

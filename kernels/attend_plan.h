@@ -54,6 +54,12 @@ static inline uint32_t pkvi_attend_padded(uint32_t head_dim)
     return (head_dim + 15u) / 16u * 16u;
 }
 
+/* Rows of 16 floats in the room for panels: two of K, or one of V. */
+static inline uint32_t pkvi_attend_panel_rows(uint32_t head_dim)
+{
+    return 2 * head_dim > PKV_SPLIT_KEYS ? 2 * head_dim : PKV_SPLIT_KEYS;
+}
+
 /* Rows of a span that share a tile at most. */
 uint32_t pkvi_attend_tile_rows(uint32_t group, uint32_t head_dim);
 

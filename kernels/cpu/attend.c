@@ -39,7 +39,7 @@ struct tile {
     uint32_t kv_head, group, row_heads, padded, entry_bytes;
     uint32_t row, rows, position; /* of the step, and of the first one in its sequence */
     /* worker's scratch */
-    float *panel;  /* [head_dim or PKV_SPLIT_KEYS][16] */
+    float *panel;  /* K: [2][head_dim][16]; V: [PKV_SPLIT_KEYS][16] */
     float *q;      /* [blocks][head_dim][PKV_BLOCK_ROWS] */
     float *scores; /* [row heads][PKV_SCORE_STRIDE] */
     struct partial split, total;
@@ -97,12 +97,42 @@ static void pack_queries(const struct tile *tile)
     }
 }
 
-/* q.k of every block with the keys it sees, and some more up to whole panels. */
+/* K of 16 keys of a page as a panel. */
+static void load_keys(const struct tile *tile, const uint8_t *entry, float *panel)
+{
+    switch (tile->args->kv_type) {
+#define KEYS_CASE(type)                                                                            \
+    case type:                                                                                     \
+        kv_keys_of(type, entry, tile->entry_bytes, tile->args->head_dim, panel);                   \
+        break;
+        KEYS_CASE(PKV_KV_F16)
+        KEYS_CASE(PKV_KV_BF16)
+        KEYS_CASE(PKV_KV_F32)
+        KEYS_CASE(PKV_KV_Q8_0)
+#undef KEYS_CASE
+    case PKV_KV_TYPE_COUNT:
+        break;
+    }
+}
+
+/* q.k of one block with 16 keys. */
+static void score_block(const struct tile *tile, uint32_t block, uint32_t key, const float *panel)
+{
+    uint64_t first = (uint64_t)block * PKV_BLOCK_ROWS;
+    uint32_t head_dim = tile->args->head_dim;
+    product(block_rows(tile, block), 1, PKV_BLOCK_ROWS, tile->q + first * head_dim, panel, head_dim,
+            tile->scores + first * PKV_SCORE_STRIDE + key, PKV_SCORE_STRIDE);
+}
+
+/* q.k of every block with the keys it sees, and some more up to whole pages: two panels, so that a
+ * block's q comes from the second-level cache once for both. */
 static void score_keys(const struct tile *tile, uint32_t base, struct range all)
 {
     const struct pkv_args_attend *args = tile->args;
-    uint32_t lines = ahead_lines(tile->entry_bytes, 2 * PKV_SPLIT_KEYS / 16);
-    for (uint32_t key = all.begin / 16 * 16; key < all.end; key += 16) {
+    uint32_t lines = ahead_lines(tile->entry_bytes, 2 * PKV_SPLIT_KEYS / PKV_PAGE_TOKENS);
+    float *second = tile->panel + 16 * args->head_dim;
+    for (uint32_t key = all.begin / PKV_PAGE_TOKENS * PKV_PAGE_TOKENS; key < all.end;
+         key += PKV_PAGE_TOKENS) {
         const uint8_t *entry =
             pkvi_kv_entry(tile->view, tile->kv_head, base + key, tile->entry_bytes);
         if (few_scores(args->kv_type, tile->row_heads, entry, tile->entry_bytes, args->head_dim,
@@ -110,66 +140,63 @@ static void score_keys(const struct tile *tile, uint32_t base, struct range all)
             continue;
         }
         fetch_ahead(tile->ahead, lines);
-        switch (args->kv_type) {
-#define KEYS_CASE(type)                                                                            \
-    case type:                                                                                     \
-        kv_keys_of(type, entry, tile->entry_bytes, args->head_dim, tile->panel);                   \
-        break;
-            KEYS_CASE(PKV_KV_F16)
-            KEYS_CASE(PKV_KV_BF16)
-            KEYS_CASE(PKV_KV_F32)
-            KEYS_CASE(PKV_KV_Q8_0)
-#undef KEYS_CASE
-        case PKV_KV_TYPE_COUNT:
-            break;
-        }
+        load_keys(tile, entry, tile->panel);
+        load_keys(tile, entry + 16 * tile->entry_bytes, second);
         for (uint32_t block = 0; block < block_count(tile); block++) {
-            if (tile->ranges[block].begin < key + 16 && tile->ranges[block].end > key) {
-                product(block_rows(tile, block), 1, PKV_BLOCK_ROWS,
-                        tile->q + (uint64_t)block * PKV_BLOCK_ROWS * args->head_dim, tile->panel,
-                        args->head_dim,
-                        tile->scores + (uint64_t)block * PKV_BLOCK_ROWS * PKV_SCORE_STRIDE + key,
-                        PKV_SCORE_STRIDE);
+            struct range range = tile->ranges[block];
+            if (range.begin < key + 16 && range.end > key) {
+                score_block(tile, block, key, tile->panel);
+            }
+            if (range.begin < key + 32 && range.end > key + 16) {
+                score_block(tile, block, key + 16, second);
             }
         }
     }
 }
 
-/* Lanes of the panel at `key` that are no keys of the row become -inf. */
-PKV_INLINE struct v16 hide(struct v16 score, uint32_t key, struct range row)
+static void cap(float *score, struct range panels, float scale, float softcap)
 {
-    if (row.begin <= key && key + 16 <= row.end) {
-        return score;
+    struct v16 inner = v16_set1(scale / softcap), outer = v16_set1(softcap);
+    for (uint32_t key = panels.begin; key < panels.end; key += 16) {
+        struct v16 s = v16_tanh(v16_mul(v16_load(score + key), inner));
+        v16_store(score + key, v16_mul(s, outer));
     }
-    uint32_t begin = row.begin > key ? row.begin - key : 0;
-    uint32_t end = row.end > key ? row.end - key : 0;
-    return v16_where_lanes(begin, end, score, v16_set1(-INFINITY));
+}
+
+/* Scores of what are no keys of the row become -inf. */
+static void hide(float *score, struct range panels, struct range row)
+{
+    for (uint32_t key = panels.begin; key < panels.end; key += 16) {
+        if (key < row.begin || key + 16 > row.end) {
+            uint32_t begin = row.begin > key ? row.begin - key : 0;
+            uint32_t end = row.end > key ? row.end - key : 0;
+            struct v16 none = v16_set1(-INFINITY);
+            v16_store(score + key, v16_where_lanes(begin, end, v16_load(score + key), none));
+        }
+    }
 }
 
 /* Scores of one row head become weights exp(score - max); those of no key of its own become 0. */
 static void softmax(const struct pkv_args_attend *args, float *score, struct range block,
                     struct range row, float *max_out, float *sum_out)
 {
-    float scale = args->scale;
-    struct v16 largest = v16_set1(-INFINITY), sum = v16_set1(0.0f);
-    for (uint32_t key = block.begin / 16 * 16; key < block.end; key += 16) {
-        struct v16 s = v16_load(score + key);
-        if (args->softcap > 0) {
-            s = v16_tanh(v16_mul(s, v16_set1(args->scale / args->softcap)));
-            s = v16_mul(s, v16_set1(args->softcap));
-            scale = 1.0f;
-        }
-        s = hide(s, key, row);
-        v16_store(score + key, s);
-        largest = v16_max(largest, s);
+    struct range panels = {block.begin / 16 * 16, (block.end + 15) / 16 * 16};
+    float factor = args->softcap > 0 ? 1.0f : args->scale;
+    if (args->softcap > 0) {
+        cap(score, panels, args->scale, args->softcap);
+    }
+    hide(score, panels, row);
+    struct v16 largest = v16_set1(-INFINITY), sum = v16_set1(0.0f), scale = v16_set1(factor);
+    for (uint32_t key = panels.begin; key < panels.end; key += 16) {
+        largest = v16_max(largest, v16_load(score + key));
     }
     /* An empty row keeps weights 0 and is not merged. */
-    float max = row.begin < row.end ? v16_largest(largest) * scale : 0.0f;
-    for (uint32_t key = block.begin / 16 * 16; key < block.end; key += 16) {
-        struct v16 s = v16_load(score + key);
-        s = v16_exp(v16_fma(s, v16_set1(scale), v16_set1(-max)));
-        v16_store(score + key, s);
-        sum = v16_add(sum, s);
+    float max = row.begin < row.end ? v16_largest(largest) * factor : 0.0f;
+    struct v16 shift = v16_set1(-max);
+    for (uint32_t key = panels.begin; key < panels.end; key += 16) {
+        struct v16 weight = v16_exp(v16_fma(v16_load(score + key), scale, shift));
+        v16_store(score + key, weight);
+        sum = v16_add(sum, weight);
     }
     *max_out = max;
     *sum_out = v16_sum(sum);
@@ -339,9 +366,8 @@ static struct tile tile_of(const struct pkvi_attend_plan *plan, const struct pkv
     tile.row_heads = tile.rows * tile.group;
     uint64_t room = (tile.row_heads + PKV_ATTEND_BLOCK - 1) / PKV_ATTEND_BLOCK * PKV_ATTEND_BLOCK;
     float *next = PKV_AT(float, args->scratch + worker * plan->worker_bytes);
-    uint32_t panel_rows = args->head_dim > PKV_SPLIT_KEYS ? args->head_dim : PKV_SPLIT_KEYS;
     tile.panel = next;
-    tile.scores = next += 16 * panel_rows;
+    tile.scores = next += 16 * pkvi_attend_panel_rows(args->head_dim);
     tile.split.values = next += room * PKV_SCORE_STRIDE;
     tile.total.values = next += room * tile.padded;
     tile.q = next += room * tile.padded;

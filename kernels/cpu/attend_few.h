@@ -28,8 +28,8 @@
 
 #if defined(PKV_ISA_AVX2) || defined(PKV_ISA_AVX512)
 
-/* scores[r][16] = q of `rows` row heads . K of 16 consecutive entries of f16, head_dim a multiple
- * of 8; q: [head_dim][PKV_BLOCK_ROWS]. */
+/* scores[r][0 .. 15] = q of `rows` row heads . K of 16 consecutive entries of f16, head_dim a
+ * multiple of 8; q: [head_dim][PKV_BLOCK_ROWS]. */
 PKV_INLINE void few_scores_rows(uint32_t rows, const uint8_t *entry, uint32_t entry_bytes,
                                 uint32_t head_dim, const float *q, float *scores,
                                 struct ahead *ahead)
@@ -65,14 +65,17 @@ PKV_INLINE void few_scores_rows(uint32_t rows, const uint8_t *entry, uint32_t en
     }
 }
 
-/* False where the format or the head's size needs a panel. */
+/* The same for a whole page. False where the format or the head's size needs panels. */
 PKV_INLINE bool few_scores(enum pkv_kv_type type, uint32_t rows, const uint8_t *entry,
                            uint32_t entry_bytes, uint32_t head_dim, const float *q, float *scores,
                            struct ahead *ahead)
 {
 #define SCORES_CASE(n)                                                                             \
     case n:                                                                                        \
-        few_scores_rows(n, entry, entry_bytes, head_dim, q, scores, ahead);                        \
+        for (uint32_t key = 0; key < PKV_PAGE_TOKENS; key += 16) {                                 \
+            few_scores_rows(n, entry + key * entry_bytes, entry_bytes, head_dim, q, scores + key,  \
+                            ahead);                                                                \
+        }                                                                                          \
         return true;
     if (head_dim % 8 != 0 || type != PKV_KV_F16) {
         return false;
