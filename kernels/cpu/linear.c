@@ -366,6 +366,9 @@ PKV_INLINE void tile_floats(const enum pkv_weight_type type, const int rows, con
     }
     for (uint32_t k = 0; k < count; k++) {
         const struct pkvi_f16x w = load_floats(type, record + (uint64_t)k * record_bytes);
+        if (rows == 1) {
+            __builtin_prefetch(record + (uint64_t)k * record_bytes + PREFETCH_BYTES);
+        }
         PKV_UNROLL
         for (int i = 0; i < rows; i++) {
             a[i] = pkvi_f16x_fma(w, pkvi_f16x_set1(x[(uint64_t)(uint32_t)i * cols + k]), a[i]);
