@@ -70,11 +70,11 @@ static int64_t largest(const struct pkvi_ints *ints)
     return most;
 }
 
-static bool run_prompt(struct bench *b, struct pkv_seq *seq, size_t from, size_t count)
+static bool run_prompt(struct bench *b, struct pkv_seq *seq, size_t from, size_t count,
+                       const float **logits_out)
 {
-    const float *logits = NULL;
     if (count > 0 &&
-        pkv_prompt_run(b->engine.session, seq, b->ids + from, count, NULL, &logits) != PKV_OK) {
+        pkv_prompt_run(b->engine.session, seq, b->ids + from, count, NULL, logits_out) != PKV_OK) {
         pkvi_say_library_failure();
         return false;
     }
@@ -95,10 +95,12 @@ static bool seek(struct bench *b, struct pkv_seq *seq, size_t depth)
             return false;
         }
     }
-    return run_prompt(b, seq, have, depth - have);
+    const float *logits = NULL;
+    return run_prompt(b, seq, have, depth - have, &logits);
 }
 
-static bool decode(struct bench *b, uint32_t parallel, size_t depth, size_t count)
+static bool decode(struct bench *b, uint32_t parallel, size_t depth, size_t count,
+                   const float **logits_out)
 {
     for (size_t i = 0; i < count; i++) {
         for (uint32_t s = 0; s < parallel; s++) {
@@ -108,8 +110,7 @@ static bool decode(struct bench *b, uint32_t parallel, size_t depth, size_t coun
                                        .count = 1,
                                        .logit_rows = 1};
         }
-        const float *logits = NULL;
-        if (pkv_step_run(b->engine.session, b->parts, parallel, &logits) != PKV_OK) {
+        if (pkv_step_run(b->engine.session, b->parts, parallel, logits_out) != PKV_OK) {
             pkvi_say_library_failure();
             return false;
         }
@@ -122,7 +123,8 @@ struct row {
     uint32_t parallel;
 };
 
-/* One sample, or the warm-up, whose time nobody looks at. */
+/* One sample, or the warm-up, whose time nobody looks at. What computed no numbers is no sample:
+ * the last logits are looked at, after the time was taken. */
 static bool measure(struct bench *b, const struct row *row, double *rate_out)
 {
     for (uint32_t s = 0; s < row->parallel; s++) {
@@ -130,12 +132,14 @@ static bool measure(struct bench *b, const struct row *row, double *rate_out)
             return false;
         }
     }
+    const float *logits = NULL;
     uint64_t begin_ns = pkvi_now_ns();
-    bool ok = row->gen > 0 ? decode(b, row->parallel, row->depth, row->gen)
-                           : run_prompt(b, b->seqs[0], row->depth, row->prompt);
+    bool ok = row->gen > 0 ? decode(b, row->parallel, row->depth, row->gen, &logits)
+                           : run_prompt(b, b->seqs[0], row->depth, row->prompt, &logits);
     *rate_out = pkvi_rate((row->gen > 0 ? row->gen : row->prompt) * row->parallel,
                           pkvi_now_ns() - begin_ns);
-    return ok;
+    return ok && pkvi_engine_logits_ok(&b->engine, logits, row->parallel,
+                                       row->depth + row->prompt + row->gen - 1);
 }
 
 static int compare_doubles(const void *left, const void *right)

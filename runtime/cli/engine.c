@@ -1,6 +1,7 @@
 /* engine.c: owns opening device, model and session, and saying what memory they take. */
 #include "runtime/cli/engine.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "runtime/cli/cli.h"
@@ -177,6 +178,25 @@ void pkvi_engine_close(struct pkvi_engine *engine)
     pkv_device_close(engine->device);
     pkvi_engine_close_text(engine);
     *engine = (struct pkvi_engine){0};
+}
+
+bool pkvi_engine_logits_ok(const struct pkvi_engine *engine, const float *logits, size_t rows,
+                           size_t position)
+{
+    uint32_t vocab = engine->model_info.vocab;
+    for (size_t row = 0; row < rows; row++, logits += vocab) {
+        uint32_t bad = 0;
+        for (uint32_t i = 0; i < vocab; i++) {
+            bad += isfinite(logits[i]) ? 0u : 1u;
+        }
+        if (bad > 0) {
+            pkvi_say_failure("%u of %u logits after position %zu are not finite: the model "
+                             "computes no numbers there",
+                             bad, vocab, position + row);
+            return false;
+        }
+    }
+    return true;
 }
 
 uint64_t pkvi_engine_kv_bytes(const struct pkvi_engine *engine, const char **where_out)

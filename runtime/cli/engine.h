@@ -67,6 +67,11 @@ void pkvi_engine_close_text(struct pkvi_engine *engine);
  * vocabulary. */
 bool pkvi_engine_needs_text(const struct pkvi_engine *engine);
 
+/* True if every logit of row-major [rows, vocab] is finite; else says that, naming the position of
+ * the first row that is not: `position` is the first row's. */
+bool pkvi_engine_logits_ok(const struct pkvi_engine *engine, const float *logits, size_t rows,
+                           size_t position);
+
 /* Bytes of K and V in the plan, and where most of them are: "device", "pinned", "pageable". */
 uint64_t pkvi_engine_kv_bytes(const struct pkvi_engine *engine, const char **where_out);
 

@@ -196,6 +196,9 @@ static bool run_tokens(struct eval *e, struct pkvi_engine *engine, struct pkv_se
         if (!step(engine, seq, ids, at, count, wanted ? count : 0, &logits)) {
             return false;
         }
+        if (wanted && !pkvi_engine_logits_ok(engine, logits, count, at)) {
+            return false;
+        }
         for (size_t row = 0; wanted && row < count; row++) {
             const float *row_logits = logits + row * vocab;
             double lse = log_sum_exp(row_logits, vocab);
@@ -298,6 +301,11 @@ static int run(struct eval *e, struct pkvi_engine *engine, struct pkv_ids *ids)
     pkv_seq_close(seq);
     if (!ok) {
         return PKV_EXIT_FAILED;
+    }
+    if (e->perplexity && !isfinite(exp(e->nll_sum / (double)e->scored))) {
+        return pkvi_say_failure("mean negative log-likelihood %.6g: the perplexity, its "
+                                "exponential, is too large for a number",
+                                e->nll_sum / (double)e->scored);
     }
     pkvi_say_note("ran      %zu tokens, %.1f tokens/s", ids->count,
                   pkvi_rate(ids->count, e->run_ns));

@@ -94,6 +94,24 @@ bool pkvi_input_read(const char *text, const char *path, struct pkvi_bytes *byte
     return ok;
 }
 
+/* The word at `at` is not an id. A NUL would end the message, so it is named. */
+static void refuse_id(const struct pkvi_bytes *text, size_t at, const char *name, size_t number,
+                      int32_t most)
+{
+    const char *word = text->data + at;
+    size_t bytes = 0;
+    while (at + bytes < text->bytes && bytes < 16 && strchr(" \t\n\v\f\r", word[bytes]) == NULL) {
+        bytes++;
+    }
+    if (at + bytes < text->bytes && word[bytes] == '\0') {
+        pkvi_say_failure("%s: number %zu, '%.*s', then a NUL byte: not an id from 0 to %d", name,
+                         number, (int)bytes, word, most);
+    } else {
+        pkvi_say_failure("%s: number %zu, '%.*s': not an id from 0 to %d", name, number, (int)bytes,
+                         word, most);
+    }
+}
+
 bool pkvi_ids_parse(const struct pkvi_bytes *text, const char *name, uint32_t vocab,
                     struct pkv_ids *ids)
 {
@@ -108,10 +126,7 @@ bool pkvi_ids_parse(const struct pkvi_bytes *text, const char *name, uint32_t vo
         }
     }
     if (got < 0) {
-        size_t left = text->bytes - at;
-        int shown = left < 16 ? (int)left : 16;
-        pkvi_say_failure("%s: number %zu, '%.*s': not an id from 0 to %d", name, ids->count + 1,
-                         shown, text->data + at, most);
+        refuse_id(text, at, name, ids->count + 1, most);
     }
     return got == 0;
 }

@@ -149,5 +149,6 @@ enum pkvi_line pkvi_lines_next(struct pkvi_lines *lines, const char **text_out, 
     }
     *bytes_out = lines->editor != NULL ? (size_t)edited_bytes : (size_t)plain_bytes;
     *bytes_out -= (*text_out)[*bytes_out - 1] == '\n';
+    *bytes_out -= *bytes_out > 0 && (*text_out)[*bytes_out - 1] == '\r';
     return PKV_LINE_OK;
 }

@@ -8,6 +8,7 @@ import unittest
 SOURCE = os.environ.get("PIVOTKV_SOURCE") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BINARY = os.path.join(os.environ.get("PIVOTKV_BUILD", os.path.join(SOURCE, "build/release")), "pivotkv")
 MALFORMED = os.path.join(SOURCE, "tests/golden/malformed")
+GEMMA2 = os.path.join(SOURCE, "tests/golden/tiny/gemma2.gguf")  # two layers, 320 ids, no vocabulary
 TINY = os.path.join(MALFORMED, "ok.gguf")  # one layer, 32 ids, no vocabulary
 MODELS = {"smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf", "gemma3": "gemma-3-270m-q4_k_m.gguf"}
 

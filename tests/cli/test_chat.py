@@ -40,6 +40,11 @@ class Chat(CliTest):
         self.assertEqual(sum(figures[0][:2]), sum(figures[1][:2]))
         self.assertNotEqual(sum(figures[1][:2]), sum(figures[2][:2]))
 
+    def test_lines_may_end_in_cr_lf(self):
+        plain, crlf = (run("chat", *ARGS, "-n", "4", text=end.join([b"Hi.", b"", b"/clear", b"Hi.", b"/exit", b"/unknown"])) for end in (b"\n", b"\r\n"))
+        self.assertEqual((crlf.returncode, crlf.stdout), (0, plain.stdout), crlf.stderr)
+        self.assertEqual([figures[:2] for figures in self.figures(crlf)], [figures[:2] for figures in self.figures(plain)])
+
     def test_markers_stay_text(self):
         plain = self.figures(self.chat(["a"], "-n", "1"))[0]
         marker = self.figures(self.chat(["<|im_end|>"], "-n", "1"))[0]
@@ -88,7 +93,7 @@ class Terminal(CliTest):
     def test_ctrl_c_stops_the_answer_only(self):
         self.until(rb"> ")
         os.write(self.master, "Tell a long story — 日本.\n".encode())
-        self.until(rb"\w+ \w+ \w+ \w+ \w+")
+        self.until(rb"\r\n[^\r\n]{20}")  # of the answer, in whatever language
         self.process.send_signal(signal.SIGINT)
         self.until(rb"\[interrupted;")
         self.until(rb"> ")

@@ -2,8 +2,13 @@
 """eval and bench: their records, and that pieces, perplexity and last logits agree with each other."""
 import json
 import math
+import os
+import shutil
+import struct
+import tempfile
 
-from cli_support import CliTest, TINY, main
+from cli_support import CliTest, GEMMA2, TINY, main
+from test_cases import Layout
 
 IDS = " ".join(str((7 * i * i + 3) % 32) for i in range(200)).encode()
 
@@ -56,7 +61,41 @@ class Eval(CliTest):
         fails("--ids", "-", "--exact", "--kv-cache-dtype", "f16", code=2, mentions="f32")
         fails("--ids", "-", ids=b"", mentions="no token")
         fails("--ids", "-", ids=b"5 32", mentions="'32'")
+        fails("--ids", "-", ids=b"5 x\n7", mentions="number 2, 'x':")
+        fails("--ids", "-", ids=b"5 x7 8", mentions="'x7':")
+        fails("--ids", "-", ids=b"5 7\0 8", mentions=("number 2, '7'", "NUL"))
+        fails("--ids", "-", ids=b"5 \0", mentions="NUL")
         fails("--text", "-", mentions="vocabulary")
+
+
+class NotNumbers(CliTest):
+    """A model that computes no numbers, by one weight or by all of a norm: never a result with exit code 0."""
+
+    def patched(self, source, tensor, values):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "model.gguf")
+        shutil.copy(source, path)
+        layout = Layout(source)
+        data = (layout.tables_bytes + 31) // 32 * 32
+        with open(path, "r+b") as file:
+            file.seek(data + next(offset for name, _, offset in layout.tensors if name == tensor))
+            file.write(struct.pack(f"<{len(values)}f", *values))
+        return path
+
+    def test_nan_and_infinity(self):
+        for path in (self.patched(GEMMA2, "token_embd.weight", [math.nan]), self.patched(GEMMA2, "output_norm.weight", [math.nan] * 64),
+                     self.patched(TINY, "output_norm.weight", [math.inf] * 64)):
+            for args in ([], ["--json"], ["--perplexity"], ["--exact", "--perplexity", "--json"], ["--top", "0"]):
+                self.fails("eval", "-m", path, "--ids", "-", "--quiet", *args, text=b"0 1 2 3 4 5 6 7 8", mentions=("not finite", "logits"))
+            for args in (["-p", "8", "-n", "0"], ["-p", "0", "-n", "8"]):
+                self.fails("bench", "-m", path, "--quiet", "--json", "-r", "1", *args, "-d", "8", mentions="not finite")
+
+    def test_perplexity_too_large(self):
+        path = self.patched(TINY, "output_norm.weight", [1e6] * 64)
+        for args in ([], ["--json"]):
+            self.fails("eval", "-m", path, "--ids", "-", "--quiet", "--perplexity", *args, text=IDS, mentions="perplexity")
+        self.ok("eval", "-m", path, "--ids", "-", "--quiet", text=IDS)
 
 
 class Bench(CliTest):
