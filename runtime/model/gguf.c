@@ -34,6 +34,7 @@ struct shard {
     char *path;
     char label[200]; /* the path in messages: a long one would push out the rest */
     uint8_t *base;
+    int file; /* open as long as base is not NULL */
     uint64_t bytes, data_start;
     uint32_t version;
     uint64_t first_tensor, tensor_count;
@@ -598,7 +599,9 @@ static enum pkv_status map_shard(const char *path, struct shard *shard)
                               (long long)info.st_size, strerror(errno));
         } else {
             shard->base = base;
+            shard->file = file;
             shard->bytes = (uint64_t)info.st_size;
+            return PKV_OK;
         }
     }
     (void)close(file);
@@ -804,6 +807,7 @@ void pkvi_gguf_close(struct pkvi_gguf *gguf)
     for (uint32_t i = 0; i < gguf->shard_count; i++) {
         if (gguf->shard[i].base) {
             (void)munmap(gguf->shard[i].base, (size_t)gguf->shard[i].bytes);
+            (void)close(gguf->shard[i].file);
         }
         free(gguf->shard[i].path);
     }
@@ -884,18 +888,25 @@ enum pkv_status pkvi_gguf_array_str(const struct pkvi_gguf *gguf, const struct p
     return PKV_OK;
 }
 
-/* Whole pages: a neighbour's bytes on the edge pages are read from the file again when asked for.
- */
-void pkvi_gguf_drop_pages(const struct pkvi_gguf *gguf, const struct pkvi_gguf_tensor *tensor)
+enum pkv_status pkvi_gguf_read(const struct pkvi_gguf *gguf, const struct pkvi_gguf_tensor *tensor,
+                               uint64_t offset, uint64_t bytes, void *out)
 {
     const struct shard *shard = &gguf->shard[tensor->shard];
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    if (!tensor->data) {
-        return;
+    uint64_t at = (uint64_t)((const uint8_t *)tensor->data - shard->base) + offset, done = 0;
+    while (done < bytes) {
+        ssize_t got = pread(shard->file, (uint8_t *)out + done, bytes - done, (off_t)(at + done));
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return PKV_FAIL(PKV_ERR_IO, "%s: tensor '%.*s': %s", shard->label,
+                            pkvi_str_shown(tensor->name), tensor->name.data,
+                            got < 0 ? strerror(errno)
+                                    : "the file became shorter while it was read");
+        }
+        done += (uint64_t)got;
     }
-    uint64_t first = (uint64_t)((const uint8_t *)tensor->data - shard->base);
-    uint64_t start = first / page * page;
-    (void)madvise(shard->base + start, (size_t)(first + tensor->bytes - start), MADV_DONTNEED);
+    return PKV_OK;
 }
 
 int pkvi_str_shown(struct pkvi_str str)

@@ -116,7 +116,13 @@ enum pkv_status pkvi_gguf_array_f32(const struct pkvi_gguf_key *key, uint64_t in
 enum pkv_status pkvi_gguf_array_i32(const struct pkvi_gguf_key *key, uint64_t index,
                                     int32_t *value_out);
 
-/* Tell the kernel that a tensor's pages are not wanted any more (they were repacked). */
-void pkvi_gguf_drop_pages(const struct pkvi_gguf *gguf, const struct pkvi_gguf_tensor *tensor);
+/*
+ * Copy bytes [offset, offset + bytes) of a tensor, by reading the file, not the mapping: a file
+ * that became shorter meanwhile is PKV_ERR_IO here, and a SIGBUS there; and what is read through a
+ * mapping would count as resident besides its packed copy. Any thread; the message is the calling
+ * thread's.
+ */
+enum pkv_status pkvi_gguf_read(const struct pkvi_gguf *gguf, const struct pkvi_gguf_tensor *tensor,
+                               uint64_t offset, uint64_t bytes, void *out);
 
 #endif

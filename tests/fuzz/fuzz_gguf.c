@@ -40,8 +40,9 @@ static void read_tensors(const struct pkvi_gguf *gguf)
         const struct pkvi_gguf_tensor *tensor = pkvi_gguf_tensor_at(gguf, i);
         const uint8_t *first = tensor->data;
         if (first) {
-            sum += first[0] + (unsigned)first[tensor->bytes - 1];
-            pkvi_gguf_drop_pages(gguf, tensor);
+            uint8_t last = 0;
+            (void)pkvi_gguf_read(gguf, tensor, tensor->bytes - 1, 1, &last);
+            sum += first[0] + (unsigned)first[tensor->bytes - 1] + last;
         }
     }
 }

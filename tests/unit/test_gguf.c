@@ -203,6 +203,24 @@ static void test_gguf__arrays__elements_read(void **state)
     pkvt_gguf_free(made);
 }
 
+/* A download that starts again, or a copy still running: the file shrinks under an open model. */
+static void test_gguf__file_shrinks_after_open__error_not_signal(void **state)
+{
+    (void)state;
+    struct pkvt_gguf *made = make_file();
+    const char *path = pkvt_memory_file(made->file, made->file_bytes);
+    struct pkvi_gguf *gguf = NULL;
+    uint8_t read[60];
+    assert_ok(pkvi_gguf_open(path, &gguf));
+    const struct pkvi_gguf_tensor *b = pkvi_gguf_find_tensor(gguf, "b.weight");
+    assert_int_equal(truncate(path, 64), 0);
+    assert_status(pkvi_gguf_read(gguf, b, 0, 60, read), PKV_ERR_IO);
+    assert_non_null(strstr(pkv_error_text(), "b.weight"));
+    assert_non_null(strstr(pkv_error_text(), "shorter"));
+    pkvi_gguf_close(gguf);
+    pkvt_gguf_free(made);
+}
+
 static void test_gguf__tensors__found_with_their_bytes(void **state)
 {
     (void)state;
@@ -215,8 +233,11 @@ static void test_gguf__tensors__found_with_their_bytes(void **state)
     assert_true(b->dim_count == 3 && b->dim[0] == 5 && b->dim[1] == 3 && b->dim[3] == 1);
     assert_true(b->supported && b->weight_type == PKV_W_F32 && b->bytes == 60);
     assert_memory_equal(b->data, made->tensor[1].data, 60);
-    pkvi_gguf_drop_pages(gguf, b);
-    assert_memory_equal(b->data, made->tensor[1].data, 60);
+    uint8_t read[60];
+    assert_ok(pkvi_gguf_read(gguf, b, 0, 60, read));
+    assert_memory_equal(read, made->tensor[1].data, 60);
+    assert_ok(pkvi_gguf_read(gguf, b, 13, 40, read));
+    assert_memory_equal(read, (const uint8_t *)made->tensor[1].data + 13, 40);
     assert_int_equal(pkvi_gguf_find_tensor(gguf, "a.weight")->weight_type, PKV_W_Q8_0);
     assert_int_equal(pkvi_gguf_find_tensor(gguf, "c.weight")->bytes, 420);
     assert_null(pkvi_gguf_find_tensor(gguf, "b.weigh"));
@@ -655,6 +676,7 @@ int main(void)
         cmocka_unit_test(test_gguf__every_value_type__read),
         cmocka_unit_test(test_gguf__wrong_or_missing_value__refused_by_name),
         cmocka_unit_test(test_gguf__arrays__elements_read),
+        cmocka_unit_test(test_gguf__file_shrinks_after_open__error_not_signal),
         cmocka_unit_test(test_gguf__tensors__found_with_their_bytes),
         cmocka_unit_test(test_gguf__block_sizes__those_of_the_kernels),
         cmocka_unit_test(test_gguf__unsupported_and_unknown_formats__open),
