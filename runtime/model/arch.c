@@ -407,16 +407,3 @@ void pkvi_arch_free(struct pkvi_arch *arch)
     free(arch->layer);
     *arch = (struct pkvi_arch){0};
 }
-
-const void *pkvi_weight_data(const struct pkvi_weight *weight)
-{
-    const struct pkvi_gguf_tensor *tensor = weight->tensor;
-    uint64_t row_bytes = pkvi_weight_row_bytes(tensor->weight_type, weight->cols);
-    return (const uint8_t *)tensor->data + weight->first_row * row_bytes;
-}
-
-const void *pkvi_weight_bias(const struct pkvi_weight *weight)
-{
-    return weight->bias ? (const uint8_t *)weight->bias->data + weight->first_row * sizeof(float)
-                        : NULL;
-}

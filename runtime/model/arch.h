@@ -35,11 +35,6 @@ struct pkvi_weight {
     uint32_t first_row, rows, cols;
 };
 
-/* Row 0 of the matrix in the file's format. */
-const void *pkvi_weight_data(const struct pkvi_weight *weight);
-/* f32 [rows], unaligned is possible; NULL = none. */
-const void *pkvi_weight_bias(const struct pkvi_weight *weight);
-
 /* A distinct rotary embedding; layers name it by its index. */
 struct pkvi_rope {
     uint32_t pairs;

@@ -169,8 +169,10 @@ static enum pkv_status make_freq(const struct pkvi_arch_reader *reader,
     }
     for (uint32_t i = 0; i < dims / 2; i++) {
         float factor = 1;
-        if (factors) {
-            memcpy(&factor, (const uint8_t *)factors->data + i * sizeof factor, sizeof factor);
+        if (factors && pkvi_gguf_read(reader->gguf, factors, i * sizeof factor, sizeof factor,
+                                      &factor) != PKV_OK) {
+            free(freq);
+            return PKV_ERR_IO;
         }
         if (!(factor >= LEAST_FACTOR && factor <= MOST_FACTOR)) {
             free(freq);

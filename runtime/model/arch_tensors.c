@@ -43,7 +43,7 @@ static enum pkv_status check_shape(const struct pkvi_arch_reader *reader,
 static enum pkv_status check_format(const struct pkvi_arch_reader *reader,
                                     const struct pkvi_gguf_tensor *tensor, bool f32_only)
 {
-    if (tensor->supported && tensor->data && (!f32_only || tensor->weight_type == PKV_W_F32)) {
+    if (tensor->supported && tensor->offset && (!f32_only || tensor->weight_type == PKV_W_F32)) {
         return PKV_OK;
     }
     char number[32];

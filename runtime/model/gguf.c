@@ -26,16 +26,17 @@
 #define GGUF_DEFAULT_ALIGNMENT 32u
 #define GGUF_MAX_KEY_BYTES 65535u /* the specification's */
 #define GGUF_MAX_TENSOR_NAME_BYTES 64u
-#define GGUF_MAX_SHARDS 65535u      /* split.count is a u16 */
-#define GGUF_LEAST_KEY_BYTES 14u    /* empty names are refused: 8 + 1, type 4, value 1 */
+#define GGUF_MAX_SHARDS 65535u   /* split.count is a u16 */
+#define GGUF_LEAST_KEY_BYTES 14u /* empty names are refused: 8 + 1, type 4, value 1 */
+#define LOAD_STEP_BYTES ((uint64_t)256 << 10)
 #define GGUF_LEAST_TENSOR_BYTES 33u /* name 9, dims 4, one dim 8, type 4, offset 8 */
 
 struct shard {
     char *path;
     char label[200]; /* the path in messages: a long one would push out the rest */
-    uint8_t *base;
-    int file; /* open as long as base is not NULL */
-    uint64_t bytes, data_start;
+    uint8_t *base;   /* room for `bytes`, of which `loaded` are copied from the file */
+    int file;        /* open as long as base is not NULL */
+    uint64_t bytes, loaded, data_start;
     uint32_t version;
     uint64_t first_tensor, tensor_count;
 };
@@ -59,7 +60,7 @@ struct pkvi_gguf {
 
 /* Where reading stands in a shard. */
 struct cursor {
-    const struct shard *shard;
+    struct shard *shard;
     uint64_t at;
 };
 
@@ -80,6 +81,44 @@ static uint64_t bytes_left(const struct cursor *cursor)
 
 /* ---- reading ---- */
 
+/* Bytes [at, at + bytes) of the file, by pread. */
+static enum pkv_status read_bytes(const struct shard *shard, uint64_t at, uint64_t bytes, void *out)
+{
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t got = pread(shard->file, (uint8_t *)out + done, bytes - done, (off_t)(at + done));
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return PKV_FAIL(PKV_ERR_IO, "%s: cannot read %llu bytes at %llu: %s", shard->label,
+                            (unsigned long long)(bytes - done), (unsigned long long)(at + done),
+                            got < 0 ? strerror(errno) : "the file became shorter meanwhile");
+        }
+        done += (uint64_t)got;
+    }
+    return PKV_OK;
+}
+
+/* Copy more of the file, so that `end` bytes are there: what was checked cannot change afterwards.
+ */
+static enum pkv_status load(struct shard *shard, uint64_t end)
+{
+    if (end <= shard->loaded) {
+        return PKV_OK;
+    }
+    uint64_t more = end - shard->loaded;
+    more = more > LOAD_STEP_BYTES ? more : LOAD_STEP_BYTES;
+    more = more < shard->bytes - shard->loaded ? more : shard->bytes - shard->loaded;
+    // Pages are made usable as they are needed: a large file does not count as memory in use.
+    if (mprotect(shard->base, (size_t)(shard->loaded + more), PROT_READ | PROT_WRITE) != 0) {
+        return PKV_FAIL(PKV_ERR_NO_MEMORY, "%s: the system refused %llu bytes for the tables",
+                        shard->label, (unsigned long long)(shard->loaded + more));
+    }
+    PKV_TRY(read_bytes(shard, shard->loaded, more, shard->base + shard->loaded));
+    shard->loaded += more;
+    return PKV_OK;
+}
+
 static enum pkv_status take(struct cursor *cursor, uint64_t bytes, const char *what,
                             const uint8_t **out)
 {
@@ -89,6 +128,7 @@ static enum pkv_status take(struct cursor *cursor, uint64_t bytes, const char *w
                         cursor->shard->label, what, (unsigned long long)bytes,
                         (unsigned long long)cursor->at, (unsigned long long)bytes_left(cursor));
     }
+    PKV_TRY(load(cursor->shard, cursor->at + bytes));
     *out = cursor->shard->base + cursor->at;
     cursor->at += bytes;
     return PKV_OK;
@@ -493,8 +533,7 @@ static int compare_places(const void *a, const void *b)
 {
     const struct pkvi_gguf_tensor *x = *(const struct pkvi_gguf_tensor *const *)a;
     const struct pkvi_gguf_tensor *y = *(const struct pkvi_gguf_tensor *const *)b;
-    const char *p = x->data, *q = y->data;
-    return (p > q) - (p < q);
+    return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
 /* Two tensors on the same bytes: an offset is wrong, though inside the file. */
@@ -509,7 +548,7 @@ static enum pkv_status check_overlap(const struct shard *shard,
                         (unsigned long long)shard->tensor_count);
     }
     for (uint64_t i = 0; i < shard->tensor_count; i++) {
-        if (tensors[i].data) {
+        if (tensors[i].offset) {
             sorted[count++] = &tensors[i];
         }
     }
@@ -517,7 +556,7 @@ static enum pkv_status check_overlap(const struct shard *shard,
     enum pkv_status status = PKV_OK;
     for (uint64_t i = 1; i < count && status == PKV_OK; i++) {
         const struct pkvi_gguf_tensor *a = sorted[i - 1], *b = sorted[i];
-        uint64_t apart = (uint64_t)((const uint8_t *)b->data - (const uint8_t *)a->data);
+        uint64_t apart = b->offset - a->offset;
         if (apart < a->bytes) {
             status = PKV_FAIL(PKV_ERR_CORRUPT,
                               "%s: tensor '%.*s' begins %llu bytes behind the begin of '%.*s', "
@@ -557,7 +596,7 @@ static enum pkv_status place_tensors(struct shard *shard, struct pkvi_gguf_tenso
                             (unsigned long long)present);
         }
         if (tensor->bytes > 0) {
-            tensor->data = shard->base + shard->data_start + offsets[i];
+            tensor->offset = shard->data_start + offsets[i];
         }
     }
     return check_overlap(shard, tensors);
@@ -565,7 +604,7 @@ static enum pkv_status place_tensors(struct shard *shard, struct pkvi_gguf_tenso
 
 /* ---- one shard ---- */
 
-static enum pkv_status map_shard(const char *path, struct shard *shard)
+static enum pkv_status open_shard(const char *path, struct shard *shard)
 {
     size_t length = strlen(path);
     (void)snprintf(shard->label, sizeof shard->label, "%s%s",
@@ -593,9 +632,10 @@ static enum pkv_status map_shard(const char *path, struct shard *shard)
                           "%s: not a GGUF file: %lld bytes, expected at least the 24 of a header",
                           shard->label, (long long)info.st_size);
     } else {
-        void *base = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+        void *base =
+            mmap(NULL, (size_t)info.st_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (base == MAP_FAILED) {
-            status = PKV_FAIL(PKV_ERR_IO, "%s: cannot map %lld bytes: %s", shard->label,
+            status = PKV_FAIL(PKV_ERR_IO, "%s: no room for %lld bytes: %s", shard->label,
                               (long long)info.st_size, strerror(errno));
         } else {
             shard->base = base;
@@ -654,7 +694,7 @@ static enum pkv_status read_shard(struct pkvi_gguf *gguf, uint32_t index, const 
 {
     struct shard *shard = &gguf->shard[index];
     gguf->shard_count = index + 1;
-    PKV_TRY(map_shard(path, shard));
+    PKV_TRY(open_shard(path, shard));
     gguf->file_bytes += shard->bytes;
     shard->first_tensor = gguf->tensor_count;
     struct cursor cursor = {shard, 0};
@@ -891,22 +931,7 @@ enum pkv_status pkvi_gguf_array_str(const struct pkvi_gguf *gguf, const struct p
 enum pkv_status pkvi_gguf_read(const struct pkvi_gguf *gguf, const struct pkvi_gguf_tensor *tensor,
                                uint64_t offset, uint64_t bytes, void *out)
 {
-    const struct shard *shard = &gguf->shard[tensor->shard];
-    uint64_t at = (uint64_t)((const uint8_t *)tensor->data - shard->base) + offset, done = 0;
-    while (done < bytes) {
-        ssize_t got = pread(shard->file, (uint8_t *)out + done, bytes - done, (off_t)(at + done));
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            return PKV_FAIL(PKV_ERR_IO, "%s: tensor '%.*s': %s", shard->label,
-                            pkvi_str_shown(tensor->name), tensor->name.data,
-                            got < 0 ? strerror(errno)
-                                    : "the file became shorter while it was read");
-        }
-        done += (uint64_t)got;
-    }
-    return PKV_OK;
+    return read_bytes(&gguf->shard[tensor->shard], tensor->offset + offset, bytes, out);
 }
 
 int pkvi_str_shown(struct pkvi_str str)

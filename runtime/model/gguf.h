@@ -1,8 +1,8 @@
 /*
  * gguf.h: a GGUF file (v2, v3; one file or all shards), checked before anything of it is used.
  *
- * Owns: the mapping, the tables of keys and tensors. Refuses to know: what a key means.
- * Format: the GGUF specification in ggml's docs/gguf.md.
+ * Owns: a copy of the tables of keys and tensors; weights stay in the file until they are read.
+ * Refuses to know: what a key means. Format: the GGUF specification in ggml's docs/gguf.md.
  */
 #ifndef PKV_MODEL_GGUF_H
 #define PKV_MODEL_GGUF_H
@@ -26,7 +26,7 @@ enum pkvi_gguf_type {
     PKVI_GGUF_F64
 };
 
-/* Bytes inside the mapping: not terminated, may hold any byte. */
+/* Bytes inside the copied tables: not terminated, may hold any byte. */
 struct pkvi_str {
     const char *data;
     uint64_t bytes;
@@ -37,7 +37,7 @@ struct pkvi_gguf_key {
     enum pkvi_gguf_type type; /* of the value, or of the elements of an array */
     bool is_array;
     uint64_t count;       /* 1, or elements of the array */
-    const uint8_t *value; /* first byte in the mapping, unaligned, little endian */
+    const uint8_t *value; /* first byte in the copied tables, unaligned, little endian */
     uint64_t value_bytes; /* all elements were checked to lie inside the file */
 };
 
@@ -49,20 +49,20 @@ struct pkvi_gguf_tensor {
     bool supported;     /* weight_type is valid */
     enum pkv_weight_type weight_type;
     uint32_t shard;
-    const void *data; /* NULL if the type's size is not known */
+    uint64_t offset; /* of its first byte in the shard; 0 if its bytes are not known */
     uint64_t bytes;
 };
 
 struct pkvi_gguf;
 
 /*
- * Map and check a file. A name that ends in -0000K-of-0000N.gguf opens all N shards, whichever is
- * named; keys are those of the first. Checks: magic, version, counts against the file's bytes,
- * every length, every key and tensor name (unique, valid UTF-8), types, dims (no overflow),
- * alignment, every tensor's bytes inside the file (tensor, bytes needed, bytes present in the
- * message), shard numbers and counts. Memory: proportional to the file's own tables, never to a
- * number in them. PKV_ERR_IO: cannot be read, is a folder. PKV_ERR_CORRUPT: not or no longer a GGUF
- * file. PKV_ERR_UNSUPPORTED: a version or byte order we do not read. Nothing stays open then.
+ * Read and check a file's tables. A name that ends in -0000K-of-0000N.gguf opens all N shards,
+ * whichever is named; keys are those of the first. Checks: magic, version, counts against the
+ * file's bytes, every length, every key and tensor name (unique, valid UTF-8), types, dims (no
+ * overflow), alignment, every tensor's bytes inside the file (tensor, bytes needed, bytes present
+ * in the message), shard numbers and counts. Memory: proportional to the file's own tables, never
+ * to a number in them. PKV_ERR_IO: cannot be read, is a folder. PKV_ERR_CORRUPT: not or no longer a
+ * GGUF file. PKV_ERR_UNSUPPORTED: a version or byte order we do not read. Nothing stays open then.
  */
 enum pkv_status pkvi_gguf_open(const char *path, struct pkvi_gguf **gguf_out);
 void pkvi_gguf_close(struct pkvi_gguf *gguf);
@@ -117,10 +117,8 @@ enum pkv_status pkvi_gguf_array_i32(const struct pkvi_gguf_key *key, uint64_t in
                                     int32_t *value_out);
 
 /*
- * Copy bytes [offset, offset + bytes) of a tensor, by reading the file, not the mapping: a file
- * that became shorter meanwhile is PKV_ERR_IO here, and a SIGBUS there; and what is read through a
- * mapping would count as resident besides its packed copy. Any thread; the message is the calling
- * thread's.
+ * Copy bytes [offset, offset + bytes) of a tensor from the file. PKV_ERR_IO: it cannot be read, or
+ * became shorter meanwhile. Threads: any; the message is the calling thread's.
  */
 enum pkv_status pkvi_gguf_read(const struct pkvi_gguf *gguf, const struct pkvi_gguf_tensor *tensor,
                                uint64_t offset, uint64_t bytes, void *out);

@@ -38,22 +38,28 @@ static void read_tensors(const struct pkvi_gguf *gguf)
 {
     for (uint64_t i = 0; i < pkvi_gguf_tensor_count(gguf); i++) {
         const struct pkvi_gguf_tensor *tensor = pkvi_gguf_tensor_at(gguf, i);
-        const uint8_t *first = tensor->data;
-        if (first) {
-            uint8_t last = 0;
-            (void)pkvi_gguf_read(gguf, tensor, tensor->bytes - 1, 1, &last);
-            sum += first[0] + (unsigned)first[tensor->bytes - 1] + last;
+        uint8_t ends[2] = {0};
+        if (tensor->offset &&
+            (pkvi_gguf_read(gguf, tensor, 0, 1, ends) != PKV_OK ||
+             pkvi_gguf_read(gguf, tensor, tensor->bytes - 1, 1, ends + 1) != PKV_OK)) {
+            abort(); // the file does not change: what was checked must be readable
         }
+        sum += ends[0] + (unsigned)ends[1];
     }
 }
 
-static void read_weight(const struct pkvi_weight *weight)
+static void read_weight(const struct pkvi_gguf *gguf, const struct pkvi_weight *weight)
 {
-    const uint8_t *data = pkvi_weight_data(weight);
-    const uint8_t *bias = pkvi_weight_bias(weight);
-    uint64_t part = weight->tensor->bytes / weight->tensor->dim[1] * weight->rows;
-    sum += data[0] + (unsigned)data[part - 1];
-    sum += bias ? bias[0] + (unsigned)bias[4 * weight->rows - 1] : 0;
+    uint64_t row_bytes = weight->tensor->bytes / weight->tensor->dim[1];
+    uint64_t end = (weight->first_row + (uint64_t)weight->rows) * row_bytes;
+    uint8_t last = 0;
+    if (pkvi_gguf_read(gguf, weight->tensor, end - 1, 1, &last) != PKV_OK ||
+        (weight->bias &&
+         pkvi_gguf_read(gguf, weight->bias, 4 * ((uint64_t)weight->first_row + weight->rows) - 1, 1,
+                        &last) != PKV_OK)) {
+        abort();
+    }
+    sum += last;
 }
 
 static void read_arch(const struct pkvi_gguf *gguf)
@@ -64,16 +70,16 @@ static void read_arch(const struct pkvi_gguf *gguf)
     }
     for (uint32_t i = 0; i < arch.layer_count; i++) {
         const struct pkvi_arch_layer *layer = &arch.layer[i];
-        read_weight(&layer->q);
-        read_weight(&layer->k);
-        read_weight(&layer->v);
-        read_weight(&layer->out);
-        read_weight(&layer->gate);
-        read_weight(&layer->up);
-        read_weight(&layer->down);
+        read_weight(gguf, &layer->q);
+        read_weight(gguf, &layer->k);
+        read_weight(gguf, &layer->v);
+        read_weight(gguf, &layer->out);
+        read_weight(gguf, &layer->gate);
+        read_weight(gguf, &layer->up);
+        read_weight(gguf, &layer->down);
         sum += arch.rope[layer->rope].freq[layer->info.rope_pairs - 1] > 1;
     }
-    read_weight(&arch.output);
+    read_weight(gguf, &arch.output);
     pkvi_arch_free(&arch);
 }
 

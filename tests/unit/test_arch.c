@@ -123,14 +123,14 @@ static void test_arch__fused_matrices__ranges_of_one_tensor(void **state)
     struct pkvi_arch arch;
     struct pkvi_gguf *gguf = open_arch(tiny_path("phi3"), &arch);
     const struct pkvi_arch_layer *layer = &arch.layer[1];
-    const uint8_t *qkv = pkvi_gguf_find_tensor(gguf, "blk.1.attn_qkv.weight")->data;
-    const uint8_t *up = pkvi_gguf_find_tensor(gguf, "blk.1.ffn_up.weight")->data;
-    assert_ptr_equal(pkvi_weight_data(&layer->q), qkv);
-    assert_ptr_equal(pkvi_weight_data(&layer->k), qkv + 128 * 128 * 2);
-    assert_ptr_equal(pkvi_weight_data(&layer->v), qkv + 256 * 128 * 2);
-    assert_ptr_equal(pkvi_weight_data(&layer->gate), up);
-    assert_ptr_equal(pkvi_weight_data(&layer->up), up + 160 * 128 * 2);
-    assert_null(pkvi_weight_bias(&layer->q));
+    const struct pkvi_gguf_tensor *qkv = pkvi_gguf_find_tensor(gguf, "blk.1.attn_qkv.weight");
+    const struct pkvi_gguf_tensor *up = pkvi_gguf_find_tensor(gguf, "blk.1.ffn_up.weight");
+    assert_true(layer->q.tensor == qkv && layer->q.first_row == 0 && layer->q.rows == 128);
+    assert_true(layer->k.tensor == qkv && layer->k.first_row == 128 && layer->k.rows == 128);
+    assert_true(layer->v.tensor == qkv && layer->v.first_row == 256 && layer->v.rows == 128);
+    assert_true(layer->gate.tensor == up && layer->gate.first_row == 0 && layer->gate.rows == 160);
+    assert_true(layer->up.tensor == up && layer->up.first_row == 160 && layer->up.rows == 160);
+    assert_null(layer->q.bias);
     close_arch(gguf, &arch);
 }
 
@@ -499,8 +499,8 @@ static void test_arch__biases__wherever_a_matrix_has_one(void **state)
         pkvt_gguf_add_tensor(made, names[i], 0, counts[i] * 4, 1, &counts[i]);
     }
     struct pkvi_gguf *gguf = accept(made, &arch);
-    assert_non_null(pkvi_weight_bias(&arch.layer[0].out));
-    assert_null(pkvi_weight_bias(&arch.layer[1].out));
+    assert_non_null(arch.layer[0].out.bias);
+    assert_null(arch.layer[1].out.bias);
     assert_non_null(arch.layer[1].down.bias);
     assert_non_null(arch.layer[0].v.bias);
     assert_true(arch.tied_output && arch.output.bias && !arch.token_embd.bias);
