@@ -28,13 +28,21 @@ static uint64_t row_head_bytes(uint32_t head_dim)
     return floats * sizeof(float);
 }
 
+/* The least number of rows whose row heads fill whole blocks. */
+static uint32_t whole_rows(uint32_t group)
+{
+    uint32_t rows = 1;
+    while (rows * group % PKV_ATTEND_BLOCK != 0) {
+        rows++;
+    }
+    return rows;
+}
+
 uint32_t pkvi_attend_tile_rows(uint32_t group, uint32_t head_dim)
 {
     uint32_t rows = (uint32_t)(TILE_BYTES / row_head_bytes(head_dim) / group);
-    if (rows > PKV_ATTEND_BLOCK) {
-        rows = rows / PKV_ATTEND_BLOCK * PKV_ATTEND_BLOCK;
-    }
-    return rows > 0 ? rows : 1;
+    uint32_t whole = whole_rows(group);
+    return rows > whole ? rows / whole * whole : rows > 0 ? rows : 1;
 }
 
 uint64_t pkvi_attend_worker_bytes(uint32_t group, uint32_t head_dim)
@@ -76,11 +84,12 @@ uint64_t pkvi_attend_scratch_bytes(uint32_t max_rows, uint32_t max_keys, uint32_
 static void add_span(const struct pkv_row_span *span, struct pkvi_attend_plan *plan)
 {
     const struct pkv_args_attend *args = plan->args;
-    uint32_t most = pkvi_attend_tile_rows(args->heads / args->kv_heads, args->head_dim);
+    uint32_t group = args->heads / args->kv_heads, whole = whole_rows(group);
+    uint32_t most = pkvi_attend_tile_rows(group, args->head_dim);
     uint32_t tiles = (span->rows + most - 1) / most;
     uint32_t rows = tiles > 0 ? (span->rows + tiles - 1) / tiles : 0;
-    if (rows > PKV_ATTEND_BLOCK) {
-        rows = (uint32_t)round_up(rows, PKV_ATTEND_BLOCK);
+    if (rows > whole) {
+        rows = (uint32_t)round_up(rows, whole);
         tiles = (span->rows + rows - 1) / rows;
     }
     for (uint32_t tile = tiles; tile-- > 0;) {

@@ -184,7 +184,7 @@ struct pkv_args_append {
 /*
  * Causal attention of every row over the entries of its sequence up to and including itself (and,
  * with window > 0, at most window of them). Query head h reads KV head h / (heads / kv_heads).
- * score = scale * q.k, then softcap * tanh(score / softcap) where softcap > 0.
+ * score = scale * q.k (scale > 0), then softcap * tanh(score / softcap) where softcap > 0.
  * Source: Dao et al., FlashAttention-2, arXiv:2307.08691 (online softmax); Flash-Decoding (split
  * keys).
  */

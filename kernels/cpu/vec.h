@@ -397,14 +397,20 @@ PKV_INLINE float v16_sum(struct v16 a)
 
 PKV_INLINE float v16_largest(struct v16 a)
 {
-    float all[V16_LANES];
-    v16_store(all, a);
-    for (uint32_t distance = V16_LANES / 2; distance > 0; distance /= 2) {
-        for (uint32_t i = 0; i < distance; i++) {
-            all[i] = all[i] > all[i + distance] ? all[i] : all[i + distance];
-        }
-    }
-    return all[0];
+#if defined(PKV_ISA_NEON)
+    return vmaxvq_f32(vmaxq_f32(vmaxq_f32(a.r[0], a.r[2]), vmaxq_f32(a.r[1], a.r[3])));
+#else
+#if defined(PKV_ISA_AVX512)
+    __m256 eight =
+        _mm256_max_ps(_mm512_castps512_ps256(a.r[0]),
+                      _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.r[0]), 1)));
+#else
+    __m256 eight = _mm256_max_ps(a.r[0], a.r[1]);
+#endif
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+#endif
 }
 
 PKV_INLINE struct v16 v16_from_f16(const uint8_t *in)
