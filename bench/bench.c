@@ -258,7 +258,12 @@ static bool open_all(struct bench *b)
     config.sequences = b->gen > 0 ? (uint32_t)largest(&b->parallels) : 1;
     config.logit_rows = config.sequences;
     config.step_rows = config.sequences > STEP_ROWS ? config.sequences : STEP_ROWS;
-    if (!pkvi_engine_open_session(engine, &b->options, &config)) {
+    const struct pkvi_engine_room room = {
+        .less = config.sequences > 1 ? "a smaller --n-depth, --n-prompt, --n-gen or --npl"
+                                     : "a smaller --n-depth, --n-prompt or --n-gen",
+        .least_tokens = 1,
+        .one_sequence = true};
+    if (!pkvi_engine_open_session(engine, &b->options, &room, &config)) {
         return false;
     }
     b->context_tokens = (size_t)longest;

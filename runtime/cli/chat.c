@@ -106,6 +106,14 @@ static bool restart(struct chat *c, const char *system, size_t bytes)
     return c->has_system;
 }
 
+/* The end of a message about a full context: what else helps, where the model allows it. */
+static const char *larger_context(const struct chat *c)
+{
+    return c->engine.context_tokens < c->engine.model_info.context
+               ? ", a larger --ctx-size makes room"
+               : "";
+}
+
 /*
  * The ids of the whole conversation into the answer's list, and how many of them the cache holds
  * already: an answer as text may be cut into other tokens than it was made of.
@@ -119,8 +127,8 @@ static bool encode_turns(struct chat *c, size_t *cached_out)
         pkvi_say_library_failure();
     } else if (ids.count > c->engine.context_tokens) {
         pkvi_say_failure("the conversation has %zu tokens, more than the context of %u: /clear "
-                         "forgets it, a larger --ctx-size makes room",
-                         ids.count, c->engine.context_tokens);
+                         "forgets it%s",
+                         ids.count, c->engine.context_tokens, larger_context(c));
         ok = false;
     }
     size_t same = 0;
@@ -161,7 +169,7 @@ static void say_figures(const struct chat *c, size_t reused, enum pkvi_finish fi
     pkvi_say_note("[%s; %zu tokens kept, %zu read at %.0f/s, %zu made at %.1f/s; %zu of %u]",
                   pkvi_finish_name(finish), reused, fed, pkvi_rate(fed, answer->prompt_ns),
                   answer->count - answer->prompt_count, pkvi_rate(answer->steps, answer->decode_ns),
-                  answer->count, c->engine.context_tokens);
+                  c->cached, c->engine.context_tokens);
 }
 
 /* One turn; false: the chat cannot go on. *said_out: the turn was refused, with a line. */
@@ -187,9 +195,8 @@ static bool take_turn(struct chat *c, const char *text, size_t bytes, bool *said
     }
     say_figures(c, reused, finish);
     if (finish == PKV_FINISH_CONTEXT) {
-        pkvi_say_note("the context of %u tokens is full: /clear forgets the turns, a larger "
-                      "--ctx-size makes room",
-                      c->engine.context_tokens);
+        pkvi_say_note("the context of %u tokens is full: /clear forgets the turns%s",
+                      c->engine.context_tokens, larger_context(c));
     }
     const struct pkvi_bytes *answer = &c->answer.text;
     return add_message(c, "assistant", answer->data != NULL ? answer->data : "", answer->bytes);
@@ -285,7 +292,8 @@ static bool can_write_turns(struct chat *c)
 static bool open_all(struct chat *c)
 {
     struct pkvi_engine *engine = &c->engine;
-    if (!pkvi_engine_open_text(engine, &c->options) || !pkvi_engine_needs_text(engine)) {
+    if (!pkvi_engine_open_text(engine, &c->options) ||
+        !pkvi_engine_needs_text(engine, "chat needs one")) {
         return false;
     }
     if (!can_write_turns(c)) {
@@ -305,7 +313,8 @@ static bool open_all(struct chat *c)
         .print = true,
         .keep = true,
     };
-    if (!pkvi_engine_open_session(engine, &c->options, &config) ||
+    const struct pkvi_engine_room room = {.less = "a smaller --ctx-size", .least_tokens = 1};
+    if (!pkvi_engine_open_session(engine, &c->options, &room, &config) ||
         !pkvi_answer_open(&c->answer, engine, &answer)) {
         return false;
     }

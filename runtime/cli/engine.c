@@ -2,6 +2,7 @@
 #include "runtime/cli/engine.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/cli/cli.h"
@@ -36,7 +37,10 @@ static const struct pkvi_option device_options[] = {
 
 static const struct pkvi_option context_options[] = {
     {"ctx-size", 'c', PKV_OPTION_INT, FIELD(context_tokens), "N",
-     "most tokens of the sequence, prompt and answer together", 1, 1 << 30, false},
+     "most tokens of prompt and answer, not counting the answer's last, which needs no place in "
+     "the "
+     "KV cache",
+     1, 1 << 30, false},
 };
 
 static const struct pkvi_option output_options[] = {
@@ -66,7 +70,7 @@ struct pkvi_option_set pkvi_engine_quiet_option(struct pkvi_engine_options *opti
     return (struct pkvi_option_set){.options = &output_options[1], .count = 1, .target = options};
 }
 
-bool pkvi_engine_needs_text(const struct pkvi_engine *engine)
+bool pkvi_engine_needs_text(const struct pkvi_engine *engine, const char *advice)
 {
     if (engine->text.has_text) {
         return true;
@@ -76,7 +80,7 @@ bool pkvi_engine_needs_text(const struct pkvi_engine *engine)
     if (pkv_model_plan(engine->path, &config, &bytes) != PKV_OK) {
         pkvi_say_library_failure();
     } else {
-        pkvi_say_failure("%s: has no vocabulary: give token ids with --ids", engine->path);
+        pkvi_say_failure("%s: has no vocabulary: %s", engine->path, advice);
     }
     return false;
 }
@@ -148,7 +152,43 @@ static void say_plan(const struct pkvi_engine *engine, const struct pkv_session_
               plan->pageable_granted_bytes);
 }
 
+static bool fits(const struct pkvi_engine *engine, const struct pkv_session_config *config)
+{
+    struct pkv_memory_plan plan;
+    return pkv_session_plan(engine->model, config, &plan) == PKV_OK;
+}
+
+/* Only what would help by itself is advised. */
+static void say_no_room(const struct pkvi_engine *engine, const struct pkvi_engine_room *room,
+                        const struct pkv_session_config *config)
+{
+    char why[512];
+    snprintf(why, sizeof why, "%s", pkv_error_text());
+    const char *advice[3];
+    uint32_t count = 0;
+    struct pkv_session_config other = *config;
+    other.context_tokens = room->least_tokens;
+    other.sequences = room->one_sequence ? 1 : config->sequences;
+    if (fits(engine, &other)) {
+        advice[count++] = room->less;
+    }
+    other = *config;
+    other.kv_type = PKV_KV_Q8_0;
+    if (!room->fixed_kv_type && fits(engine, &other)) {
+        advice[count++] = "--kv-cache-dtype q8_0";
+    }
+    other = *config;
+    other.kv_device_bytes = 0;
+    if (config->kv_device_bytes > 0 && fits(engine, &other)) {
+        advice[count++] = "a larger --kv-device-bytes";
+    }
+    pkvi_say_failure("%s%s%s%s%s%s%s", why, count > 0 ? "; use " : "", count > 0 ? advice[0] : "",
+                     count > 1 ? " or " : "", count > 1 ? advice[1] : "", count > 2 ? " or " : "",
+                     count > 2 ? advice[2] : "");
+}
+
 bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+                              const struct pkvi_engine_room *room,
                               struct pkv_session_config *config)
 {
     static const enum pkv_kv_type types[] = {PKV_KV_F16, PKV_KV_BF16, PKV_KV_F32, PKV_KV_Q8_0};
@@ -160,11 +200,19 @@ bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engi
     if (status == PKV_OK || status == PKV_ERR_NO_MEMORY) {
         say_plan(engine, config);
     }
-    if (status != PKV_OK || pkv_session_open(engine->model, config, &engine->session) != PKV_OK) {
-        pkvi_say_library_failure();
-        return false;
+    if (status == PKV_OK) {
+        status = pkv_session_open(engine->model, config, &engine->session);
     }
-    return true;
+    if (status == PKV_ERR_NO_MEMORY) {
+        say_no_room(engine, room, config);
+    } else if (status == PKV_ERR_RANGE && options->context_tokens > 0) {
+        pkvi_say_failure("%s; use a smaller --ctx-size", pkv_error_text());
+    } else if (status == PKV_ERR_UNSUPPORTED && config->kv_type == PKV_KV_Q8_0) {
+        pkvi_say_failure("%s; use another --kv-cache-dtype", pkv_error_text());
+    } else if (status != PKV_OK) {
+        pkvi_say_library_failure();
+    }
+    return status == PKV_OK;
 }
 
 void pkvi_engine_close(struct pkvi_engine *engine)

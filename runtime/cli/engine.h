@@ -56,16 +56,24 @@ bool pkvi_engine_open_path(struct pkvi_engine *engine, const struct pkvi_engine_
 bool pkvi_engine_open_text(struct pkvi_engine *engine, const struct pkvi_engine_options *options);
 bool pkvi_engine_open_model(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
                             bool exact);
+/* What a command can do about a session that does not fit in memory. */
+struct pkvi_engine_room {
+    const char *less;      /* "a smaller --ctx-size" */
+    uint32_t least_tokens; /* the context that this can bring it down to */
+    bool one_sequence;     /* and the sequences to one */
+    bool fixed_kv_type;    /* K and V cannot be of another type */
+};
 /* Says the memory plan first. config->kv_type and its budget come from the options. */
 bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+                              const struct pkvi_engine_room *room,
                               struct pkv_session_config *config);
 void pkvi_engine_close(struct pkvi_engine *engine);
 /* After pkvi_engine_open_text() alone. */
 void pkvi_engine_close_text(struct pkvi_engine *engine);
 
 /* True if text can be made into ids; else says why not: the file's damage before its lack of a
- * vocabulary. */
-bool pkvi_engine_needs_text(const struct pkvi_engine *engine);
+ * vocabulary, and of that what to do. */
+bool pkvi_engine_needs_text(const struct pkvi_engine *engine, const char *advice);
 
 /* True if every logit of row-major [rows, vocab] is finite; else says that, naming the position of
  * the first row that is not: `position` is the first row's. */

@@ -85,7 +85,8 @@ static bool read_tokens(const struct eval *e, struct pkvi_engine *engine, struct
 {
     const char *path = e->ids != NULL ? e->ids : e->text;
     struct pkvi_bytes text = {0};
-    bool ok = (e->ids != NULL || pkvi_engine_needs_text(engine)) && pkvi_file_read(path, &text);
+    bool ok = (e->ids != NULL || pkvi_engine_needs_text(engine, "give token ids with --ids")) &&
+              pkvi_file_read(path, &text);
     if (ok && e->ids != NULL) {
         ok = pkvi_ids_parse(&text, pkvi_file_name(path), engine->text.vocab, ids);
     } else if (ok) {
@@ -289,7 +290,9 @@ static int run(struct eval *e, struct pkvi_engine *engine, struct pkv_ids *ids)
     config.step_rows = ids->count < STEP_ROWS ? (uint32_t)ids->count : STEP_ROWS;
     config.logit_rows = rows < config.step_rows ? (uint32_t)rows : config.step_rows;
     struct pkv_seq *seq = NULL;
-    if (!pkvi_engine_open_session(engine, &e->engine, &config)) {
+    const struct pkvi_engine_room room = {
+        .less = "a smaller --tokens", .least_tokens = 1, .fixed_kv_type = e->exact};
+    if (!pkvi_engine_open_session(engine, &e->engine, &room, &config)) {
         return PKV_EXIT_FAILED;
     }
     if (pkv_seq_open(engine->session, &seq) != PKV_OK) {

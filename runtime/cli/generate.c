@@ -107,7 +107,7 @@ static bool read_prompt(const struct generate *g, struct pkvi_engine *engine, st
 {
     const char *path = g->ids != NULL ? g->ids : g->file != NULL ? g->file : "-";
     struct pkvi_bytes text = {0};
-    bool ok = (g->ids != NULL || pkvi_engine_needs_text(engine)) &&
+    bool ok = (g->ids != NULL || pkvi_engine_needs_text(engine, "give token ids with --ids")) &&
               pkvi_input_read(g->prompt, path, &text);
     if (ok && g->ids != NULL) {
         ok = pkvi_ids_parse(&text, pkvi_file_name(path), engine->text.vocab, ids);
@@ -134,16 +134,24 @@ static bool open_session(const struct generate *g, struct pkvi_engine *engine, s
     } else {
         config.context_tokens = (uint32_t)most;
     }
+    if (prompt_tokens > most) {
+        pkvi_say_failure("the prompt has %zu tokens, more than the %llu the model was made for: "
+                         "shorten it",
+                         prompt_tokens, (unsigned long long)most);
+        return false;
+    }
     if (prompt_tokens > config.context_tokens) {
         pkvi_say_failure("the prompt has %zu tokens, more than the context of %u: shorten it or "
-                         "give a larger --ctx-size (the model was made for %u)",
-                         prompt_tokens, config.context_tokens, engine->model_info.context);
+                         "give a larger --ctx-size (the model was made for %llu)",
+                         prompt_tokens, config.context_tokens, (unsigned long long)most);
         return false;
     }
     if (prompt_tokens < config.step_rows) {
         config.step_rows = (uint32_t)prompt_tokens;
     }
-    return pkvi_engine_open_session(engine, &g->engine, &config);
+    struct pkvi_engine_room room = {.less = "a smaller --ctx-size",
+                                    .least_tokens = (uint32_t)prompt_tokens};
+    return pkvi_engine_open_session(engine, &g->engine, &room, &config);
 }
 
 static void say_figures(const struct generate *g, const struct pkvi_answer *answer)

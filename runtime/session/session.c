@@ -8,6 +8,7 @@
  */
 #include "runtime/session/session.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,8 +170,7 @@ static enum pkv_status check_config(const struct pkv_model *model,
         out->context_tokens = model->info.context;
     }
     if (out->context_tokens > model->info.context) {
-        return PKV_FAIL(PKV_ERR_RANGE,
-                        "context of %u tokens: the model was made for at most %u (--ctx-size)",
+        return PKV_FAIL(PKV_ERR_RANGE, "context of %u tokens: the model was made for at most %u",
                         out->context_tokens, model->info.context);
     }
     if (out->sequences == 0 || out->sequences > MOST_SEQUENCES) {
@@ -205,8 +205,7 @@ static enum pkv_status prepare(struct pkv_model *model, const struct pkv_session
         s->kv_cols = kv_cols > s->kv_cols ? kv_cols : s->kv_cols;
         if (s->config.kv_type == PKV_KV_Q8_0 && info->head_dim % 32 != 0) {
             return PKV_FAIL(PKV_ERR_UNSUPPORTED,
-                            "KV type q8_0: head size %u of layer %u is not a multiple of 32; use "
-                            "--kv-cache-dtype f16",
+                            "KV type q8_0: head size %u of layer %u is not a multiple of 32",
                             info->head_dim, l);
         }
         uint64_t scratch =
@@ -248,16 +247,41 @@ static uint32_t context_that_fits(const struct pkv_session *s, uint64_t left_byt
     return low;
 }
 
+struct size_text {
+    char text[24];
+};
+
+/* In the largest unit that leaves at least one digit before the point. */
+static struct size_text size_text(uint64_t bytes)
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    struct size_text size;
+    double value = (double)bytes / 1024.0;
+    size_t unit = 0;
+    if (bytes < 1024) {
+        (void)snprintf(size.text, sizeof size.text, "%u bytes", (unsigned)bytes);
+        return size;
+    }
+    while (value >= 1024.0 && unit + 1 < sizeof units / sizeof units[0]) {
+        value /= 1024.0;
+        unit++;
+    }
+    (void)snprintf(size.text, sizeof size.text, "%.1f %s", value, units[unit]);
+    return size;
+}
+
 static enum pkv_status refuse_kv(const struct pkv_session *s, uint64_t left_bytes,
                                  const char *limit)
 {
-    const double mib = 1024.0 * 1024.0;
+    struct size_text need = size_text(s->kv_bytes), left = size_text(left_bytes);
+    char fit[64] = "not even one token fits";
     uint32_t fits = context_that_fits(s, left_bytes);
-    return PKV_FAIL(PKV_ERR_NO_MEMORY,
-                    "K and V of %u x %u tokens need %.1f MiB, %s leaves %.1f MiB: use --ctx-size "
-                    "%u or less, or --kv-cache-dtype q8_0",
-                    s->config.sequences, s->config.context_tokens, (double)s->kv_bytes / mib, limit,
-                    (double)left_bytes / mib, fits);
+    if (fits > 0) {
+        (void)snprintf(fit, sizeof fit, "%u x %u tokens fit", s->config.sequences, fits);
+    }
+    return PKV_FAIL(PKV_ERR_NO_MEMORY, "K and V of %u x %u tokens need %s, %s leaves %s: %s",
+                    s->config.sequences, s->config.context_tokens, need.text, limit, left.text,
+                    fit);
 }
 
 static void fill_lines(const struct pkv_session *s, struct pkv_memory_plan *plan)
@@ -295,7 +319,7 @@ static enum pkv_status fill_plan(struct pkv_session *s, struct pkv_memory_plan *
     plan->pageable_available_bytes = device.memory_free_bytes;
     uint64_t limit = s->config.kv_device_bytes;
     if (limit > 0 && s->kv_bytes > limit) {
-        return refuse_kv(s, limit, "--kv-device-bytes");
+        return refuse_kv(s, limit, "the limit for them");
     }
     uint64_t other = s->work_bytes + s->pinned_bytes, free_bytes = device.memory_free_bytes;
     if (other + s->kv_bytes > free_bytes) {

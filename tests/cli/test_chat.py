@@ -53,11 +53,13 @@ class Chat(CliTest):
     def test_context_full(self):
         got = self.chat(["word " * 2000, "Hi."], "-n", "4")
         self.assertEqual(got.returncode, 1)
-        self.assertIn(b"/clear", got.stderr)
+        self.assertIn(b"/clear forgets it, a larger --ctx-size", got.stderr)
         self.assertEqual(len(self.figures(got)), 1)
+        got = run("chat", "-m", SMOLLM2, "-c", "8192", "-n", "4", text=b"word " * 9000)
+        self.assertIn(b"/clear forgets it\n", got.stderr)
 
     def test_refusals(self):
-        self.fails("chat", "-m", TINY, mentions="vocabulary")
+        self.assertNotIn("--ids", self.fails("chat", "-m", TINY, mentions="vocabulary"))
         got = self.chat(["/unknown"])
         self.assertEqual((got.returncode, got.stdout), (1, b""))
         self.assertIn(b"/exit", got.stderr)

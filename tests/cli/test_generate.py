@@ -53,7 +53,7 @@ class Generate(CliTest):
         self.assertEqual(self.generate("-n", "1")["n_gen"], 1)
         record = self.generate("-n", "-1", "-c", "8")
         self.assertEqual((record["finish"], record["n_gen"]), ("context", 6))  # the last token needs no room
-        self.assertEqual(self.generate("-n", "2", "-c", "3")["n_gen"], 1)
+        self.assertEqual(self.generate("-n", "2", "-c", "3")["n_gen"], 1)  # as the help of -c says
 
     def test_prompt_pieces_and_bias(self):
         want = self.generate("--temp", "0", "-n", "1")["ids"][0]
@@ -65,7 +65,9 @@ class Generate(CliTest):
         def fails(*args, ids=b"1 2 3", **kwargs):
             return self.fails("generate", "-m", TINY, *args, text=ids, **kwargs)
         fails("--ids", "-", "-c", "2", mentions=("3 tokens", "2", "--ctx-size"))
-        fails("--ids", "-", "-c", "257", mentions=("256", "--ctx-size"))
+        fails("--ids", "-", "-c", "257", mentions=("256", "a smaller --ctx-size"))
+        self.assertNotIn("--ctx-size", fails("--ids", "-", ids=b"1 " * 257, mentions=("257", "256", "shorten")))
+        self.assertNotIn("--ctx-size", fails("--ids", "-", "-c", "250", ids=b"1 " * 257, mentions=("257", "256", "shorten")))
         fails("--ids", "-", ids=b"1 32", mentions="'32'")
         fails("--ids", "-", ids=b"1 x", mentions="'x'")
         fails("--ids", "-", ids=b" \n", mentions="empty")
@@ -79,6 +81,29 @@ class Generate(CliTest):
         fails("-p", "a", "-f", "b", code=2, mentions="--prompt, --file")
         fails("-p", "a", "--system", "b", code=2, mentions="--system")
         fails("-p", "a", "--chat-template", "gemma", code=2, mentions="--chat-template")
+
+    def test_advice_helps(self):
+        """A refusal for memory advises what this command has and what would be enough; the tiny model's K and V
+        of a page of 32 tokens are 8 KiB in f16."""
+        def advice(*args):
+            got = run(*args, text=b"1 2 3 4 " * 25)
+            lines = got.stderr.decode().splitlines()
+            self.assertEqual((got.returncode, got.stdout), (1, b""), lines)
+            self.assertNotIn(" 0.0 ", lines[-1])
+            return lines[-1].partition("fit")[2].lstrip("s")
+        generate = ["generate", "-m", TINY, "--ids", "-", "--kv-device-bytes"]
+        larger = "a larger --kv-device-bytes"
+        self.assertEqual(advice(*generate, "100"), f"; use {larger}")  # not even one token
+        self.assertEqual(advice(*generate, "100", "--kv-cache-dtype", "q8_0"), f"; use {larger}")
+        self.assertEqual(advice(*generate, "32KiB", "-c", "150"), f"; use a smaller --ctx-size or --kv-cache-dtype q8_0 or {larger}")
+        self.assertEqual(advice(*generate, "32KiB", "-c", "250"), f"; use a smaller --ctx-size or {larger}")
+        evaluate = ["eval", "-m", TINY, "--ids", "-", "--kv-device-bytes"]
+        self.assertEqual(advice(*evaluate, "20KiB"), f"; use a smaller --tokens or --kv-cache-dtype q8_0 or {larger}")
+        self.assertEqual(advice(*evaluate, "20KiB", "--exact"), f"; use a smaller --tokens or {larger}")
+        bench = ["bench", "-m", TINY, "-p", "0", "-n", "4", "--kv-device-bytes"]
+        self.assertEqual(advice(*bench, "32KiB", "-d", "240"), f"; use a smaller --n-depth, --n-prompt or --n-gen or {larger}")
+        self.assertEqual(advice(*bench, "32KiB", "-npl", "1000"), f"; use a smaller --n-depth, --n-prompt, --n-gen or --npl or {larger}")
+        self.assertEqual(advice("bench", "-m", TINY, "-p", "0", "-n", "4", "--kv-device-bytes", "100", "-npl", "1000", "-d", "200"), f"; use {larger}")
 
     def test_malformed_files(self):
         for name in sorted(os.listdir(MALFORMED)):

@@ -128,7 +128,10 @@ static void test_plan__lines__sum_and_limits(void **state)
     struct pkv_session_config config = engine.config;
     config.kv_device_bytes = 1000;
     assert_status(pkv_session_plan(engine.model, &config, &plan), PKV_ERR_NO_MEMORY);
-    assert_non_null(strstr(pkv_error_text(), "--ctx-size"));
+    assert_non_null(strstr(pkv_error_text(), "leaves 1000 bytes: not even one token fits"));
+    config.kv_device_bytes = plan.kv_token_bytes * 96 * config.sequences; // whole pages
+    assert_status(pkv_session_plan(engine.model, &config, &plan), PKV_ERR_NO_MEMORY);
+    assert_non_null(strstr(pkv_error_text(), " x 96 tokens fit"));
     config = engine.config;
     config.context_tokens = 1u << 30;
     assert_status(pkv_session_plan(engine.model, &config, &plan), PKV_ERR_RANGE);
