@@ -38,9 +38,12 @@ static const struct pkvi_option options[] = {
 
 static const struct pkvi_usage usage = {
     .line = "pivotkv chat -m MODEL [OPTION...]",
-    .summary = "Talk with a model. Each line is a turn; /exit ends, /clear forgets the turns, "
-               "/system\nTEXT sets the system message. Ctrl-C stops an answer. The context is the "
-               "model's, at\nmost 8192 tokens, unless -c is given.",
+    .summary = "Talk with a model. Each line is a turn; /exit ends, /clear forgets the turns,\n"
+               "/system TEXT sets the system message. The context is the model's, at most 8192\n"
+               "tokens, unless -c is given. On a terminal Ctrl-C stops an answer after the\n"
+               "token in work, or the reading of a prompt after the piece of up to 512 tokens.\n"
+               "Exit status: 0, 1 = failed, or of lines on stdin one was refused, 2 = wrong\n"
+               "usage, 130 = ended by Ctrl-C where stdin is no terminal, 143 = by SIGTERM.",
 };
 
 static int parse(struct chat *c, int argc, char **argv)

@@ -1,7 +1,6 @@
 /* generate.c: owns the generate command: one prompt, its continuation on stdout. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/cli/answer.h"
@@ -43,12 +42,14 @@ static const struct pkvi_option options[] = {
 
 static const struct pkvi_usage usage = {
     .line = "pivotkv generate -m MODEL [-p TEXT | -f FILE | --ids FILE] [OPTION...]",
-    .summary =
-        "Continue one prompt (without -p, -f or --ids: stdin). The prompt is raw text, with a "
-        "BOS\ntoken where the model's file says so. stdout gets the generated text alone; "
-        "the memory\nplan and the figures go to stderr. The context is as large as prompt "
-        "and -n need,\nat most the model's, unless -c is given. The first Ctrl-C stops at "
-        "the next token.",
+    .summary = "Continue one prompt: without -p, -f or --ids what is on stdin, unless that is a\n"
+               "terminal (-f - reads one until Ctrl-D). The prompt is raw text, with a BOS\n"
+               "token where the model's file says so. stdout gets the generated text alone; the\n"
+               "memory plan and the figures go to stderr. The context is as large as prompt and\n"
+               "-n need, at most the model's, unless -c is given. The first Ctrl-C or SIGTERM\n"
+               "stops after the token in work, or of the prompt the piece of up to 512 tokens;\n"
+               "the second at once. Exit status: 0, 1 = failed, 2 = wrong usage, 130 = stopped\n"
+               "by Ctrl-C, 143 = by SIGTERM.",
 };
 
 static int parse(struct generate *g, int argc, char **argv)
@@ -80,7 +81,9 @@ static int parse(struct generate *g, int argc, char **argv)
                               g->system != NULL ? "system" : "chat-template");
     }
     if (g->prompt == NULL && g->file == NULL && g->ids == NULL && isatty(STDIN_FILENO)) {
-        return pkvi_say_usage("--prompt: a prompt is missing: -p TEXT, -f FILE or text on stdin");
+        return pkvi_say_usage(
+            "--prompt: a prompt is missing: -p TEXT, -f FILE, --ids FILE, or text on "
+            "stdin that is no terminal");
     }
     return PKV_GO_ON;
 }
@@ -161,11 +164,17 @@ static void say_figures(const struct generate *g, const struct pkvi_answer *answ
     size_t made = answer->count - answer->prompt_count;
     pkvi_say_note("prompt   %zu tokens, %.1f tokens/s", answer->prompt_count,
                   pkvi_rate(answer->prompt_count, answer->prompt_ns));
-    pkvi_say_note("answer   %zu tokens, %.1f tokens/s", made,
-                  pkvi_rate(answer->steps, answer->decode_ns));
-    pkvi_say_note("first    token after %.3f s, of which loading %.3f s",
-                  pkvi_seconds(answer->first_ns - g->begin_ns),
-                  pkvi_seconds(answer->engine->load_ns));
+    if (answer->steps > 0) {
+        pkvi_say_note("answer   %zu tokens, %.1f tokens/s", made,
+                      pkvi_rate(answer->steps, answer->decode_ns));
+    } else if (g->predict != 0) { /* no step: the prompt's gave the only token */
+        pkvi_say_note("answer   %zu tokens", made);
+    }
+    if (g->predict != 0) {
+        pkvi_say_note("first    token after %.3f s, of which loading %.3f s",
+                      pkvi_seconds(answer->first_ns - g->begin_ns),
+                      pkvi_seconds(answer->engine->load_ns));
+    }
     bool is_host = strcmp(answer->engine->device_info.name, "cpu") == 0;
     pkvi_say_note("memory   peak resident %s; K and V: %s, %s%s",
                   pkvi_size_text(pkvi_peak_rss_bytes()).text, pkvi_size_text(kv_bytes).text, where,
@@ -205,20 +214,17 @@ static int write_record(const struct generate *g, const struct pkvi_answer *answ
     return pkvi_record_end(&record, code);
 }
 
-/* The text stands alone in a pipe or a file; only where people see what follows it, that begins on
- * a line of its own. */
-static void end_line(const struct generate *g)
+/* The text stands alone in a pipe or a file; the figures begin on a line of their own wherever the
+ * two may meet, such as behind `| cat`. */
+static void end_line(void)
 {
-    struct stat out, err;
     if (pkvi_out_last() == '\n') {
         return;
     }
     if (isatty(STDOUT_FILENO)) {
         pkvi_out_write("\n", 1);
         pkvi_out_flush();
-    } else if (!g->engine.quiet && fstat(STDOUT_FILENO, &out) == 0 &&
-               fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
-               out.st_ino == err.st_ino) {
+    } else {
         pkvi_say_note("%s", "");
     }
 }
@@ -241,7 +247,7 @@ static int answer_prompt(struct generate *g, struct pkvi_answer *answer, struct 
     if (g->engine.json) {
         code = write_record(g, answer, finish, code);
     } else {
-        end_line(g);
+        end_line();
     }
     say_figures(g, answer);
     return code;

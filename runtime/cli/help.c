@@ -22,8 +22,11 @@ struct pkvi_allowed pkvi_help_allowed(const struct pkvi_option *option)
         break;
     case PKV_OPTION_REAL:
         snprintf(text, bytes,
-                 option->above ? "a number above %g, at most %g" : "a number from %g to %g",
+                 option->above ? "a number above %.9g, at most %.9g" : "a number from %.9g to %.9g",
                  option->least, option->most);
+        break;
+    case PKV_OPTION_REAL_0:
+        snprintf(text, bytes, "0, or a number from %.9g to %.9g", option->least, option->most);
         break;
     case PKV_OPTION_SIZE:
         snprintf(text, bytes, "bytes, or a number with KiB, MiB or GiB, from 1 to %" PRId64, most);

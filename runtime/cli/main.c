@@ -19,6 +19,21 @@ static const struct pkvi_command commands[] = {
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 
+static const struct pkvi_command *find(const char *name)
+{
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(commands[i].name, name) == 0) {
+            return &commands[i];
+        }
+    }
+    return NULL;
+}
+
+static int refuse(const char *name)
+{
+    return pkvi_say_usage("'%.100s' is not a command (see pivotkv --help)", name);
+}
+
 static int print_help(void)
 {
     pkvi_out_printf("usage: pivotkv COMMAND [OPTION...]\n\n"
@@ -27,6 +42,7 @@ static int print_help(void)
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         pkvi_out_printf("  %-10s %s\n", commands[i].name, commands[i].summary);
     }
+    pkvi_out_printf("  %-10s %s\n", "help", "this list, or the options of a command");
     pkvi_out_printf("\npivotkv COMMAND --help tells a command's options; pivotkv --version what "
                     "this is.\n");
     return pkvi_out_end(PKV_EXIT_OK);
@@ -36,6 +52,27 @@ static int print_version(void)
 {
     pkvi_out_printf("pivotkv %s\ncommit %s\nbuild %s\n", pkv_version(), pkv_commit(), pkv_build());
     return pkvi_out_end(PKV_EXIT_OK);
+}
+
+static int run(const struct pkvi_command *command, int argc, char **argv)
+{
+    pkvi_say_command(command->name);
+    return command->run(argc, argv);
+}
+
+/* pivotkv help [COMMAND] */
+static int help(int argc, char **argv)
+{
+    if (argc < 2) {
+        return print_help();
+    }
+    if (argc > 2) {
+        return pkvi_say_usage("'%.100s' is one argument too many (see pivotkv --help)", argv[2]);
+    }
+    const struct pkvi_command *command = find(argv[1]);
+    char name[] = "help", option[] = "--help";
+    char *words[] = {name, option, NULL};
+    return command != NULL ? run(command, 2, words) : refuse(argv[1]);
 }
 
 /* A file opened later must not become stdin, stdout or stderr. Writing to a stdout that was closed
@@ -64,11 +101,9 @@ int main(int argc, char **argv)
     if (strcmp(name, "--version") == 0) {
         return print_version();
     }
-    for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        if (strcmp(commands[i].name, name) == 0) {
-            pkvi_say_command(name);
-            return commands[i].run(argc - 1, argv + 1);
-        }
+    if (strcmp(name, "help") == 0) {
+        return help(argc - 1, argv + 1);
     }
-    return pkvi_say_usage("'%.100s' is not a command (see pivotkv --help)", name);
+    const struct pkvi_command *command = find(name);
+    return command != NULL ? run(command, argc - 1, argv + 1) : refuse(name);
 }

@@ -156,6 +156,9 @@ static bool set_value(const struct slot *slot, const char *text)
         return pkvi_number_int(text, (int64_t)option->least, (int64_t)option->most, target);
     case PKV_OPTION_REAL:
         return pkvi_number_real(text, option->least, option->most, option->above, target);
+    case PKV_OPTION_REAL_0:
+        return pkvi_number_real(text, 0, 0, false, target) ||
+               pkvi_number_real(text, option->least, option->most, false, target);
     case PKV_OPTION_SIZE:
         return pkvi_number_size(text, (int64_t)option->most, target);
     case PKV_OPTION_TEXT:
@@ -210,7 +213,7 @@ static int check_operands(const struct pkvi_usage *usage, int argc, char **argv,
                           const char **operands_out)
 {
     uint32_t left = (uint32_t)(argc - optind);
-    if (left < usage->operands) {
+    if (left < usage->operands && !usage->optional) {
         return pkvi_say_usage("%s is missing (see --help)", usage->operand);
     }
     if (left > usage->operands) {

@@ -12,6 +12,7 @@ enum pkvi_option_kind {
     PKV_OPTION_FLAG,   /* bool: true once given */
     PKV_OPTION_INT,    /* int64_t, least .. most */
     PKV_OPTION_REAL,   /* double, least .. most; `above`: least itself is not allowed */
+    PKV_OPTION_REAL_0, /* double, 0 or least .. most */
     PKV_OPTION_SIZE,   /* int64_t bytes, 1 .. most */
     PKV_OPTION_TEXT,   /* const char *, borrowed from argv */
     PKV_OPTION_CHOICE, /* int: index in the words of `value`, which stand between '|' */
@@ -66,13 +67,15 @@ struct pkvi_usage {
     const char *line;    /* "pivotkv generate -m MODEL ..." */
     const char *summary; /* lines of at most 80 columns */
     uint32_t operands;   /* arguments that are no options: exactly so many */
+    bool optional;       /* or none */
     const char *operand; /* what they are called */
 };
 
 /*
  * Parse argv into the sets, GNU style: --name value, --name=value, -n value, unique beginnings of
  * names, "--" ends options, -name for a long name too. Those of log.c are added. PKV_GO_ON, with
- * operands in operands_out; else the exit code after --help or one line about the first mistake.
+ * operands in operands_out, unchanged where there are none; else the exit code after --help or one
+ * line about the first mistake.
  */
 int pkvi_options_parse(const struct pkvi_usage *usage, const struct pkvi_option_set *sets,
                        uint32_t set_count, int argc, char **argv, const char **operands_out);

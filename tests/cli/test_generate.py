@@ -43,6 +43,18 @@ class Generate(CliTest):
         quiet = run("generate", "-m", TINY, "--ids", "-", "-n", "7", "--seed", "5", "--quiet", text=b"1 2 3")
         self.assertEqual((quiet.stdout, quiet.stderr), (got.stdout, b""))
 
+    def test_figures(self):
+        def figures(*args):
+            got = run("generate", "-m", TINY, "--ids", "-", *args, text=b"1 2 3")
+            return got.stdout, got.stderr[got.stderr.index(b"granted", got.stderr.index(b"pageable  ")):].partition(b"\n")[2].splitlines()
+        out, lines = figures("-n", "0")
+        self.assertEqual((out, [line.split()[0] for line in lines]), (b"", [b"prompt", b"memory", b"seed"]))
+        out, lines = figures("-n", "1")
+        self.assertEqual([line.split()[:1] for line in lines], [[], [b"prompt"], [b"answer"], [b"first"], [b"memory"], [b"seed"]])
+        self.assertNotIn(b"tokens/s", lines[2])
+        self.assertFalse(out.endswith(b"\n"))  # so the empty line is on stderr
+        self.assertIn(b"tokens/s", figures("-n", "4")[1][2])
+
     def test_seed_decides(self):
         sets = [tuple(self.generate("-n", "20", "--temp", "3", "--top-k", "0", "--seed", seed)["ids"]) for seed in ("1", "1", "2")]
         self.assertEqual(sets[0], sets[1])

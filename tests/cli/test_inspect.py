@@ -2,6 +2,7 @@
 """inspect: text and record; files that would not load give one line, little memory, exit code 1."""
 import os
 import resource
+import tempfile
 
 from cli_support import CliTest, MALFORMED, TINY, is_sanitized, main, run
 
@@ -15,6 +16,18 @@ class Inspect(CliTest):
         for word in ("llama", "F16", "no_vocab"):
             self.assertIn(word, text)
         self.assertEqual((record["supported"], record["model"]["layers"], record["model"]["vocab"]), (True, 1, 32))
+
+    def test_ways_to_name_the_file(self):
+        text = self.ok("inspect", TINY)
+        self.assertEqual(self.ok("inspect", "-m", TINY), text)
+        self.fails("inspect", TINY, "-m", TINY, code=2, mentions="MODEL, --model")
+        with tempfile.TemporaryDirectory() as cache:
+            os.makedirs(os.path.join(cache, "pivotkv/models"))
+            os.symlink(TINY, os.path.join(cache, "pivotkv/models", "small.gguf"))
+            for args in (["small.gguf"], ["-m", "small.gguf"]):
+                self.assertIn(b"llama", self.ok("inspect", *args, "--cache-dir", os.path.join(cache, "pivotkv")))
+                self.assertIn(b"llama", self.ok("inspect", *args, env={**os.environ, "XDG_CACHE_HOME": cache}))
+            self.fails("inspect", "other.gguf", "--cache-dir", cache, mentions="other.gguf")
 
     def test_malformed_files(self):
         names = [name for name in sorted(os.listdir(MALFORMED)) if name.endswith(".gguf") and name != "ok.gguf"]

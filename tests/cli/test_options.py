@@ -26,7 +26,7 @@ NUMERIC = {
     "repeat-last-n": ("int", 0, 2147483647),
     "seed": ("int", 0, (1 << 53) - 1),
     "kv-device-bytes": ("size", 1, 1 << 50),
-    "link-gbps": ("real", 0, 1000000),
+    "link-gbps": ("real0", 0.001, 10000),
     "link-latency-us": ("real", 0, 1000000),
     "tokens": ("int", 1, 1 << 30),
     "top": ("int", 0, 1 << 30),
@@ -60,7 +60,7 @@ def run(*args, **kwargs):
 
 def commands():
     text = run("--help").stdout.decode()
-    return re.findall(r"^  ([a-z]+) ", text.split("commands:")[1], re.M)
+    return [name for name in re.findall(r"^  ([a-z]+) ", text.split("commands:")[1], re.M) if name != "help"]
 
 
 def options(command):
@@ -104,6 +104,7 @@ class Options(unittest.TestCase):
             seen.add(name)
             bad += ["nan"] if again else NOT_NUMBERS  # one parser: the whole list once an option
             bad += [str(least)] if kind == "real>" else []
+            bad += [str(least / 2), "1e-9", "-0.001"] if kind == "real0" else []
             bad += ["1.5", "1e3"] if kind in ("int", "ints", "size") else []
             bad += ["1GB", "1.5GiB", "GiB", HUGE + "GiB"] if kind == "size" else []
             bad += ["1,", ",1", "1,,2", "1,x", "1," + HUGE, ",".join(["1"] * 17)] if kind == "ints" else []
@@ -125,7 +126,7 @@ class Options(unittest.TestCase):
                 continue
             kind, least, most = NUMERIC[name]
             least = "0.001" if kind == "real>" else least
-            for value in (least, most):
+            for value in (least, most, *([0] if kind == "real0" else [])):
                 extra = {"score-from": ["--perplexity"]}.get(name, [])
                 need = {"generate": ["-p", "x"], "eval": ["--ids", "/dev/null"], "tokenize": ["-p", "x"]}.get(command, [])
                 got = run(command, *self.base(command), *need, *extra, f"--{name}={value}")
@@ -154,7 +155,7 @@ class Options(unittest.TestCase):
                     self.refused(command, "-m", "", mentions="--model")
 
     def test_program(self):
-        for args in ([], ["no-such-command"], ["--no-such-option"], [""], ["gen\nerate"]):
+        for args in (["help", "no-such-command"], ["help", "chat", "eval"], ["help", ""], [], ["no-such-command"], ["--no-such-option"], [""], ["gen\nerate"]):
             got = run(*args)
             self.assertEqual((got.returncode, got.stdout), (2, b""), args)
             self.assertEqual(len(got.stderr.decode().splitlines()), 1, got.stderr)
@@ -162,6 +163,20 @@ class Options(unittest.TestCase):
             got = run(*args)
             self.assertEqual((got.returncode, got.stderr), (0, b""), args)
             self.assertIn(b"pivotkv", got.stdout)
+
+    def test_help_is_a_command(self):
+        text = run("--help").stdout
+        self.assertEqual(commands(), ["generate", "chat", "tokenize", "eval", "bench", "inspect", "doctor"])
+        self.assertIn(b"\n  help ", text)
+        for args, want in ((["help"], text), *((["help", command], run(command, "--help").stdout) for command in commands())):
+            got = run(*args)
+            self.assertEqual((got.returncode, got.stdout, got.stderr), (0, want, b""), args)
+
+    def test_exit_codes_of_signals_are_told(self):
+        for command in ("generate", "chat"):
+            text = run(command, "--help").stdout
+            for code in (b"130", b"143", b"512"):
+                self.assertIn(code, text, command)
 
     def test_help(self):
         for command in commands():
