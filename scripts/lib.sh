@@ -107,11 +107,18 @@ need_packages() {
     rm -f "$log"
 }
 
+# need_build_folder: where builds and their logs go can be written
+need_build_folder() {
+    mkdir -p "$PIVOTKV_ROOT/build" 2>/dev/null && [[ -w "$PIVOTKV_ROOT/build" ]] ||
+        die "cannot write to the folder $PIVOTKV_ROOT/build: build in a copy of your own"
+}
+
 # build_preset PRESET [JOBS]: configures and builds; the output goes to build/PRESET.log, and its end is shown on failure
 build_preset() {
     local preset=$1 jobs=${2:-$(nproc)}
     local log="$PIVOTKV_ROOT/build/$preset.log"
-    mkdir -p "$PIVOTKV_ROOT/build"
+    need_build_folder
+    { : >"$log"; } 2>/dev/null || die "cannot write to $log: build in a copy of your own"
     say "building (preset $preset)"
     if ! (cd "$PIVOTKV_ROOT" && cmake --preset "$preset" && cmake --build --preset "$preset" -j "$jobs") >"$log" 2>&1; then
         tail -n 40 "$log" >&2
