@@ -109,8 +109,9 @@ need_packages() {
 
 # need_build_folder: where builds and their logs go can be written
 need_build_folder() {
-    mkdir -p "$PIVOTKV_ROOT/build" 2>/dev/null && [[ -w "$PIVOTKV_ROOT/build" ]] ||
-        die "cannot write to the folder $PIVOTKV_ROOT/build: build in a copy of your own"
+    local folder=$PIVOTKV_ROOT/build
+    mkdir -p "$folder" 2>/dev/null || true
+    [[ -d "$folder" && -w "$folder" ]] || die "cannot write to the folder $folder: build in a copy of your own"
 }
 
 # build_preset PRESET [JOBS]: configures and builds; the output goes to build/PRESET.log, and its end is shown on failure
