@@ -95,7 +95,7 @@ static void test_topk__ascending_and_infinite__as_sorted(void **state)
 {
     (void)state;
     enum { COLS = 4096, K = 7 };
-    float x[COLS], values[K], lse;
+    float x[COLS], values[K], lse = NAN;
     int32_t ids[K];
     PKVT_FOR_EACH_CPU(cpu)
     {

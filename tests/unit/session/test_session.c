@@ -5,23 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Counts allocations of the whole process while `counting`; the sanitizers bring their own
- * allocator. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define COUNTS_ALLOCATIONS 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define COUNTS_ALLOCATIONS 0
-#endif
-#endif
-#ifndef COUNTS_ALLOCATIONS
-#define COUNTS_ALLOCATIONS 1
-#endif
-
+/* Counts allocations of the whole process while `counting`. */
 static volatile int counting;
 static volatile int allocations;
 
-#if COUNTS_ALLOCATIONS
+#if !PKVT_SANITIZED
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t bytes);
 extern void *__libc_realloc(void *old, size_t bytes);
@@ -144,7 +132,7 @@ static void test_plan__lines__sum_and_limits(void **state)
 static void test_decode__hundred_steps__allocates_nothing(void **state)
 {
     (void)state;
-    if (!COUNTS_ALLOCATIONS) {
+    if (PKVT_SANITIZED) {
         skip();
     }
     struct pkvt_engine engine;
