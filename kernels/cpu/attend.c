@@ -36,7 +36,7 @@ struct partial {
 struct tile {
     const struct pkv_args_attend *args;
     const struct pkv_kv_view *view;
-    uint32_t kv_head, group, row_heads, padded, entry_bytes;
+    uint32_t kv_head, group, row_heads, block_rows, padded, entry_bytes;
     uint32_t row, rows, position; /* of the step, and of the first one in its sequence */
     /* worker's scratch */
     float *panel;  /* K: [2][head_dim][16]; V: [PKV_SPLIT_KEYS][16] */
@@ -55,8 +55,8 @@ static uint32_t block_count(const struct tile *tile)
 /* Row heads of a block: the last one may be smaller. */
 static uint32_t block_rows(const struct tile *tile, uint32_t block)
 {
-    uint32_t left = tile->row_heads - block * PKV_BLOCK_ROWS;
-    return left < PKV_BLOCK_ROWS ? left : PKV_BLOCK_ROWS;
+    uint32_t left = tile->row_heads - block * tile->block_rows;
+    return left < tile->block_rows ? left : tile->block_rows;
 }
 
 static struct range range_of_row(const struct tile *tile, uint32_t base, uint32_t row)
@@ -74,7 +74,7 @@ static struct range range_of_row(const struct tile *tile, uint32_t base, uint32_
 /* Keys that any row of a block sees; later rows begin and end later. */
 static struct range range_of_block(const struct tile *tile, uint32_t base, uint32_t block)
 {
-    uint32_t first = block * PKV_BLOCK_ROWS, last = first + block_rows(tile, block) - 1;
+    uint32_t first = block * tile->block_rows, last = first + block_rows(tile, block) - 1;
     struct range low = range_of_row(tile, base, first / tile->group);
     struct range high = range_of_row(tile, base, last / tile->group);
     return (struct range){low.begin, high.end};
@@ -89,8 +89,8 @@ static void pack_queries(const struct tile *tile)
         uint32_t head = tile->kv_head * tile->group + i % tile->group;
         const float *q = PKV_AT(const float, args->q) + (uint64_t)row * args->q_stride +
                          (uint64_t)head * args->head_dim;
-        float *out =
-            tile->q + i / PKV_BLOCK_ROWS * PKV_BLOCK_ROWS * args->head_dim + i % PKV_BLOCK_ROWS;
+        float *out = tile->q + (uint64_t)(i / tile->block_rows) * PKV_BLOCK_ROWS * args->head_dim +
+                     i % tile->block_rows;
         for (uint32_t channel = 0; channel < args->head_dim; channel++) {
             out[channel * PKV_BLOCK_ROWS] = q[channel];
         }
@@ -118,9 +118,10 @@ static void load_keys(const struct tile *tile, const uint8_t *entry, float *pane
 /* q.k of one block with 16 keys. */
 static void score_block(const struct tile *tile, uint32_t block, uint32_t key, const float *panel)
 {
-    uint64_t first = (uint64_t)block * PKV_BLOCK_ROWS;
+    uint64_t first = (uint64_t)block * tile->block_rows;
     uint32_t head_dim = tile->args->head_dim;
-    product(block_rows(tile, block), 1, PKV_BLOCK_ROWS, tile->q + first * head_dim, panel, head_dim,
+    product(block_rows(tile, block), 1, PKV_BLOCK_ROWS,
+            tile->q + (uint64_t)block * PKV_BLOCK_ROWS * head_dim, panel, head_dim,
             tile->scores + first * PKV_SCORE_STRIDE + key, PKV_SCORE_STRIDE);
 }
 
@@ -267,7 +268,7 @@ static void sum_values(const struct tile *tile, uint32_t base, struct range all,
         load_values(tile, base, all, channel);
         for (uint32_t block = 0; block < block_count(tile); block++) {
             struct range range = tile->ranges[block];
-            uint64_t first = (uint64_t)block * PKV_BLOCK_ROWS;
+            uint64_t first = (uint64_t)block * tile->block_rows;
             product(block_rows(tile, block), PKV_SCORE_STRIDE, 1,
                     tile->scores + first * PKV_SCORE_STRIDE + range.begin,
                     tile->panel + range.begin * 16,
@@ -288,7 +289,7 @@ static void attend_split(const struct tile *tile, uint32_t split, const struct p
     score_keys(tile, base, all);
     for (uint32_t i = 0; i < tile->row_heads; i++) {
         softmax(tile->args, tile->scores + (uint64_t)i * PKV_SCORE_STRIDE,
-                tile->ranges[i / PKV_BLOCK_ROWS], range_of_row(tile, base, i / tile->group),
+                tile->ranges[i / tile->block_rows], range_of_row(tile, base, i / tile->group),
                 out->max + i, out->sum + i);
     }
     if (!sum_few_values(tile, base, all, out->values)) {
@@ -364,6 +365,8 @@ static struct tile tile_of(const struct pkvi_attend_plan *plan, const struct pkv
         .position = item->span->first_position + item->first_row,
     };
     tile.row_heads = tile.rows * tile.group;
+    /* of even size: a block of one or two would take as long as one of four */
+    tile.block_rows = (tile.row_heads + block_count(&tile) - 1) / block_count(&tile);
     uint64_t room = (tile.row_heads + PKV_ATTEND_BLOCK - 1) / PKV_ATTEND_BLOCK * PKV_ATTEND_BLOCK;
     float *next = PKV_AT(float, args->scratch + worker * plan->worker_bytes);
     tile.panel = next;
