@@ -63,6 +63,8 @@ char pkvi_out_last(void);
 /* signals.c: the first SIGINT or SIGTERM is remembered, the second ends the program at once. */
 extern volatile sig_atomic_t pkvi_signal;
 void pkvi_signals_catch(void);
+/* Wait until `file` can be read: true; false as soon as a signal has come (pkvi_signal). */
+bool pkvi_signals_wait_input(int file);
 /* Exit code after a signal: 130 or 143; `code` if there was none. */
 int pkvi_signals_exit(int code);
 

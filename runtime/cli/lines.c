@@ -33,6 +33,9 @@ static int read_character(EditLine *editor, wchar_t *character_out)
     memset(&state, 0, sizeof state);
     for (;;) {
         char byte = 0;
+        if (!pkvi_signals_wait_input(STDIN_FILENO)) {
+            return -1;
+        }
         ssize_t got = read(STDIN_FILENO, &byte, 1);
         if (got == 0) {
             return 0;
