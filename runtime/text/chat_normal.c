@@ -409,7 +409,7 @@ static bool prune_block(struct pruner *p, const char *tag, size_t bytes)
 static size_t tag_bytes(const char *in)
 {
     char second = in[1] == '%' ? '%' : '}';
-    size_t i = 2;
+    size_t i = in[1] == '\0' ? 1 : 2;
     while (in[i] != '\0' && !(in[i] == second && in[i + 1] == '}')) {
         if (in[i++] != '\'') {
             continue;
