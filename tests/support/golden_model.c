@@ -330,6 +330,7 @@ void pkvt_check_nll_to_exact(const char *path, const char *file, size_t max_n)
     options.kv_type = PKV_KV_F32;
     pkvt_engine_open(&exact, path, &options);
     json_t *root = pkvt_golden_json(file), *row;
+    double worst = 0.0;
     size_t index;
     json_array_foreach(json_object_get(root, "nll"), index, row)
     {
@@ -342,12 +343,13 @@ void pkvt_check_nll_to_exact(const char *path, const char *file, size_t max_n)
             exp(pkvt_mean_nll(&fast, ids.id, n, from) - pkvt_mean_nll(&exact, ids.id, n, from));
         print_message("%s %zu: perplexity to our exact %.5f, bar 0.5 %%\n", string(row, "text"), n,
                       ratio);
-        assert_true(fabs(ratio - 1.0) <= 0.005);
+        worst = fmax(worst, fabs(ratio - 1.0));
         pkv_ids_free(&ids);
     }
     json_decref(root);
     pkvt_engine_close(&exact);
     pkvt_engine_close(&fast);
+    assert_true(worst <= 0.005); // after all cases, so that a miss hides none
 }
 
 static int32_t arg_max(const float *logits, uint32_t vocab)
