@@ -11,7 +11,7 @@ static uint64_t act_bytes(const struct pkv_act *act, uint32_t rows)
 {
     uint64_t values = (uint64_t)rows * act->cols, bytes = 0;
     bytes += act->f32 ? 4 * values : 0;
-    bytes += act->q8 ? values + values / 32 * 4 + values / 16 * 2 : 0;
+    bytes += act->q8 ? values + values / PKV_ACT_BLOCK * sizeof(struct pkv_act_block) : 0;
     return bytes;
 }
 

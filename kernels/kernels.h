@@ -65,15 +65,27 @@ struct pkv_matrix {
 };
 
 /*
- * Activations of some rows. Producers write what is not 0. Quantised weights read q8, scale and
- * sum; float weights read f32. x ~ q8 * scale.
+ * What 32 neighbouring 8-bit activations share. The largest of them may need more than 8 bits: the
+ * rest of it is its *spill*, so that x ~ (q8 + spill of channel) * scale and the second largest
+ * decides the scale (docs/adr/0005).
+ */
+struct pkv_act_block {
+    float scale;
+    int16_t sum[2];   /* of 16 q8 each, and of the spill */
+    int16_t spill;    /* added to q8[channel], at most PKV_ACT_SPILL_MAX either way */
+    uint16_t channel; /* < 32 */
+};
+#define PKV_ACT_SPILL_MAX 30000
+
+/*
+ * Activations of some rows. Producers write what is not 0. Quantised weights read q8 and block,
+ * float weights read f32.
  */
 struct pkv_act {
     uint32_t cols;
     pkv_addr f32;   /* f32 [rows][cols] */
     pkv_addr q8;    /* i8  [rows][cols], cols a multiple of 32, |q8| <= 127 */
-    pkv_addr scale; /* f32 [rows][cols / 32] */
-    pkv_addr sum;   /* i16 [rows][cols / 16]: sums of 16 q8 values */
+    pkv_addr block; /* struct pkv_act_block [rows][cols / 32] */
 };
 
 /* x[row] = scale * table[ids[row]] */

@@ -67,7 +67,7 @@ static uint64_t act_bytes(const struct pkv_act *act, uint32_t rows)
 {
     const uint64_t values = (uint64_t)rows * act->cols;
     return (act->f32 ? 4 * values : 0) +
-           (act->q8 ? values + values / PKV_ACT_BLOCK * 4 + values / 16 * 2 : 0);
+           (act->q8 ? values + values / PKV_ACT_BLOCK * sizeof(struct pkv_act_block) : 0);
 }
 
 void pkvi_cost_embed(const void *args, struct pkv_cost *cost_out)

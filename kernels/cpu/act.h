@@ -17,7 +17,7 @@ PKV_INLINE void act_put(const struct pkv_act *out, uint32_t row, uint32_t col, c
     }
     if (out->q8) {
         pkvi_quantize_row(values, count, PKV_AT(int8_t, out->q8) + at,
-                          PKV_AT(float, out->scale) + at / 32, PKV_AT(int16_t, out->sum) + at / 16);
+                          PKV_AT(struct pkv_act_block, out->block) + at / 32);
     }
 }
 
@@ -29,8 +29,7 @@ PKV_INLINE void act_put_32(const struct pkv_act *out, uint64_t at, struct v16 lo
     v16_store(values + 16, high);
     if (out->q8) {
         pkvi_quantize_block(values, PKV_AT(int8_t, out->q8) + at,
-                            PKV_AT(float, out->scale) + at / 32,
-                            PKV_AT(int16_t, out->sum) + at / 16);
+                            PKV_AT(struct pkv_act_block, out->block) + at / 32);
     }
 }
 

@@ -179,4 +179,31 @@ PKV_INLINE void pkvi_dot_quads(const struct pkvi_codes c, const uint8_t *planes,
     }
 }
 
+/*
+ * sum += codes of value `channel` * spill. Codes of a byte each are read from that byte on, which
+ * brings it to the bottom of each word (and reads 3 bytes behind the planes).
+ */
+PKV_INLINE void pkvi_add_spill(const struct pkvi_codes c, const uint8_t *planes, uint32_t channel,
+                               int32_t spill, struct pkvi_i16x *sum)
+{
+    const int j = (int)(channel / 4), byte = (int)(channel % 4);
+    const __m256i factor = _mm256_set1_epi32(spill), low = _mm256_set1_epi32(0xff);
+    for (int h = 0; h < 2; h++) {
+        __m256i q;
+        if (c.low == 8) {
+            const uint8_t *from = planes + 64 * j + 32 * h + byte;
+            q = _mm256_loadu_si256((const __m256i *)(const void *)from);
+        } else {
+            q = _mm256_srl_epi32(quad_half(c, planes, j, h), _mm_cvtsi32_si128(8 * byte));
+        }
+        if (c.width == 8) {
+            q = _mm256_srai_epi32(_mm256_slli_epi32(q, 24), 24);
+            sum->v[h] = _mm256_add_epi32(sum->v[h], _mm256_mullo_epi32(q, factor));
+        } else { /* the upper halves of q are 0, so those of factor do not matter */
+            q = _mm256_madd_epi16(_mm256_and_si256(q, low), factor);
+            sum->v[h] = _mm256_add_epi32(sum->v[h], q);
+        }
+    }
+}
+
 #endif

@@ -135,4 +135,20 @@ PKV_INLINE void pkvi_dot_quads(const struct pkvi_codes c, const uint8_t *planes,
     }
 }
 
+/* sum += codes of value `channel` * spill. Reads 3 bytes behind planes of a byte a code. */
+PKV_INLINE void pkvi_add_spill(const struct pkvi_codes c, const uint8_t *planes, uint32_t channel,
+                               int32_t spill, struct pkvi_i16x *sum)
+{
+    const int j = (int)(channel / 4), byte = (int)(channel % 4);
+    const __m512i factor = _mm512_set1_epi32(spill);
+    __m512i q = c.low == 8 ? _mm512_loadu_si512(planes + 64 * j + byte)
+                           : _mm512_srl_epi32(quad(c, planes, j), _mm_cvtsi32_si128(8 * byte));
+    q = _mm512_and_si512(q, _mm512_set1_epi32(0xff));
+    if (c.width == 8) { /* the sign of a byte */
+        const __m512i sign = _mm512_set1_epi32(0x80);
+        q = _mm512_sub_epi32(_mm512_xor_si512(q, sign), sign);
+    }
+    sum->v = _mm512_add_epi32(sum->v, _mm512_mullo_epi32(q, factor));
+}
+
 #endif

@@ -187,4 +187,16 @@ PKV_INLINE void pkvi_dot_quads(const struct pkvi_codes c, const uint8_t *planes,
     }
 }
 
+/* sum += codes of value `channel` * spill */
+PKV_INLINE void pkvi_add_spill(const struct pkvi_codes c, const uint8_t *planes, uint32_t channel,
+                               int32_t spill, struct pkvi_i16x *sum)
+{
+    const int32x4_t left = vdupq_n_s32(24 - 8 * (int32_t)(channel % 4));
+    for (int part = 0; part < 4; part++) {
+        const uint8x16_t four = quad_part(c, planes, (int)(channel / 4), part);
+        const int32x4_t q = vshrq_n_s32(vshlq_s32(vreinterpretq_s32_u8(four), left), 24);
+        sum->v[part] = vmlaq_n_s32(sum->v[part], q, spill);
+    }
+}
+
 #endif

@@ -59,17 +59,19 @@ struct panel_block {
 struct act_block {
     _Alignas(32) int8_t q8[PKV_TILE_ROWS][32];
     float scale[PKV_TILE_ROWS];
-    float sum[2][PKV_TILE_ROWS];   /* scale * sum of q8, of the block or of its halves */
-    int32_t q8_sum[PKV_TILE_ROWS]; /* of the block */
+    float sum[2][PKV_TILE_ROWS]; /* scale * sum of x8, of the block or of its halves */
+    int32_t spill[PKV_TILE_ROWS];
+    uint32_t channel[PKV_TILE_ROWS];
+    int32_t q8_sum[PKV_TILE_ROWS]; /* of the block, without spill */
 };
 
 /* Some blocks of a unit's activations: a single row as it is, several gathered in tiles. */
 struct act_piece {
     uint32_t rows, blocks;
-    const int8_t *q8;            /* of a single row */
-    const float *scale, *sum;    /* of a single row: [blocks], [blocks][f.scales] */
-    const int32_t *q8_sum;       /* of a single row */
-    const struct act_block *act; /* [tile][blocks] */
+    const int8_t *q8;                  /* of a single row */
+    const struct pkv_act_block *block; /* of a single row */
+    const float *sum;                  /* of a single row: [blocks][f.scales] */
+    const struct act_block *act;       /* [tile][blocks] */
 };
 
 /* What is made of a piece of weights and of a piece of activations. */
@@ -77,7 +79,6 @@ struct scratch {
     struct panel_block panel[PANEL_BLOCKS];
     struct act_block act[UNIT_ROWS / PKV_TILE_ROWS * PANEL_BLOCKS];
     float sum[2 * DIRECT_BLOCKS];
-    int32_t q8_sum[DIRECT_BLOCKS];
 };
 
 /* s and m of 16 rows, values 32 sub + 16 half on of a record. */
@@ -116,22 +117,31 @@ PKV_INLINE void load_scales(const enum pkv_weight_type type, const uint8_t *scal
     }
 }
 
-/* acc += 32 values (or 16, a half of them) of one row or tile; x, scale, sum, q8_sum: of its rows
- */
+/* 32 values of the activations of some rows: where their parts stand. */
+struct act_view {
+    const int8_t *q8; /* [rows][32] */
+    const float *scale, *sum;
+    const int32_t *spill, *q8_sum;
+    const uint32_t *channel;
+};
+
+/* acc += 32 values (or 16, a half of them) of one row or tile */
 PKV_INLINE void add_block(const struct format f, const struct pkvi_codes codes,
-                          const uint8_t *planes, const int half, const int rows, const int8_t *x,
-                          const float *scale, const float *sum, const int32_t *q8_sum,
-                          struct pkvi_f16x s, struct pkvi_f16x m, struct pkvi_f16x *acc)
+                          const uint8_t *planes, const int half, const int rows,
+                          const struct act_view x, struct pkvi_f16x s, struct pkvi_f16x m,
+                          struct pkvi_f16x *acc)
 {
     const int quads = 8 / f.scales;
     struct pkvi_i16x dot[PKV_TILE_ROWS];
-    pkvi_dot_quads(codes, planes, quads * half, quads * (half + 1), rows, x, q8_sum, dot);
+    pkvi_dot_quads(codes, planes, quads * half, quads * (half + 1), rows, x.q8, x.q8_sum, dot);
     PKV_UNROLL
     for (int i = 0; i < rows; i++) {
+        const bool here = f.scales == 1 || x.channel[i] / 16 == (uint32_t)half;
+        pkvi_add_spill(codes, planes, x.channel[i], here ? x.spill[i] : 0, &dot[i]);
         acc[i] = pkvi_f16x_fma(pkvi_f16x_from_i16x(dot[i]),
-                               pkvi_f16x_mul(s, pkvi_f16x_set1(scale[i])), acc[i]);
+                               pkvi_f16x_mul(s, pkvi_f16x_set1(x.scale[i])), acc[i]);
         if (f.has_m) {
-            acc[i] = pkvi_f16x_fma(m, pkvi_f16x_set1(sum[i]), acc[i]);
+            acc[i] = pkvi_f16x_fma(m, pkvi_f16x_set1(x.sum[i]), acc[i]);
         }
     }
 }
@@ -155,12 +165,17 @@ PKV_INLINE void direct(const struct format f, const uint8_t *record, const struc
         for (uint32_t sub = 0; sub < subs; sub++, b++) {
             const uint8_t *codes = record + sub * planes;
             prefetch(codes + PREFETCH_BYTES, planes + layout->scale_bytes / subs);
+            const struct pkv_act_block *block = x->block + b;
+            const int32_t spill = block->spill, q8_sum = block->sum[0] + block->sum[1] - spill;
+            const uint32_t channel = block->channel;
+            struct act_view act = {
+                x->q8 + 32 * (uint64_t)b, &block->scale, NULL, &spill, &q8_sum, &channel};
             PKV_UNROLL
             for (int half = 0; half < f.scales; half++) {
                 struct pkvi_f16x s, m;
                 load_scales(f.type, scales, sub, (uint32_t)half, &s, &m);
-                add_block(f, f.codes, codes, half, 1, x->q8 + 32 * (uint64_t)b, x->scale + b,
-                          x->sum + b * (uint32_t)f.scales + half, x->q8_sum + b, s, m, &a);
+                act.sum = x->sum + b * (uint32_t)f.scales + half;
+                add_block(f, f.codes, codes, half, 1, act, s, m, &a);
             }
         }
     }
@@ -202,8 +217,10 @@ PKV_INLINE void tile(const struct format f, const int rows, const struct panel_b
     for (uint32_t b = 0; b < blocks; b++, panel++, x++) {
         PKV_UNROLL
         for (int half = 0; half < f.scales; half++) {
-            add_block(f, bytes, panel->codes, half, rows, x->q8[0], x->scale, x->sum[half],
-                      x->q8_sum, pkvi_f16x_load(panel->s[half]), pkvi_f16x_load(panel->m[half]), a);
+            const struct act_view act = {x->q8[0], x->scale,  x->sum[half],
+                                         x->spill, x->q8_sum, x->channel};
+            add_block(f, bytes, panel->codes, half, rows, act, pkvi_f16x_load(panel->s[half]),
+                      pkvi_f16x_load(panel->m[half]), a);
         }
     }
     for (int i = 0; i < rows; i++) {
@@ -266,37 +283,30 @@ static uint32_t acc_rows(const struct pkvi_linear_unit *unit)
 }
 
 /* scale * sum of each block, or of its halves side by side. */
-static void scale_sums(const float *scale, const int16_t *sum, uint32_t blocks, bool halves,
-                       float *out)
+static void scale_sums(const struct pkv_act_block *block, bool halves, float out[2])
 {
-    for (uint32_t b = 0; b < blocks; b++) {
-        const int32_t low = sum[2 * b], high = sum[2 * b + 1];
-        if (halves) {
-            out[2 * b] = scale[b] * (float)low;
-            out[2 * b + 1] = scale[b] * (float)high;
-        } else {
-            out[b] = scale[b] * (float)(low + high);
-        }
+    const int32_t low = block->sum[0], high = block->sum[1];
+    out[0] = block->scale * (float)(halves ? low : low + high);
+    if (halves) {
+        out[1] = block->scale * (float)high;
     }
 }
 
 /* Row `row` of a tile: to[block]. */
-static void gather_row(const int8_t *q8, const float *scale, const int16_t *sum, uint32_t blocks,
+static void gather_row(const int8_t *q8, const struct pkv_act_block *block, uint32_t blocks,
                        bool halves, uint32_t row, struct act_block *to)
 {
-    float sums[2 * PANEL_BLOCKS];
-    scale_sums(scale, sum, blocks, halves, sums);
-    for (uint32_t b = 0; b < blocks; b++, to++) {
+    for (uint32_t b = 0; b < blocks; b++, block++, to++) {
+        float sums[2] = {0};
+        scale_sums(block, halves, sums);
         memcpy(to->q8[row], q8 + 32 * (uint64_t)b, 32);
-        to->scale[row] = scale[b];
-        if (halves) {
-            to->sum[0][row] = sums[2 * b];
-            to->sum[1][row] = sums[2 * b + 1];
-        } else {
-            to->sum[0][row] = sums[b];
-        }
+        to->scale[row] = block->scale;
+        to->sum[0][row] = sums[0];
+        to->sum[1][row] = sums[1];
+        to->spill[row] = block->spill;
+        to->channel[row] = block->channel;
         if (PKV_SIGNED_NEEDS_SUM) {
-            to->q8_sum[row] = sum[2 * b] + sum[2 * b + 1];
+            to->q8_sum[row] = block->sum[0] + block->sum[1] - block->spill;
         }
     }
 }
@@ -307,23 +317,20 @@ static struct act_piece gather(const struct pkv_act *act, const struct pkvi_line
 {
     const uint64_t stride = act->cols / 32, first = unit->first_row * stride + b0;
     const int8_t *q8 = PKV_AT(const int8_t, act->q8) + 32 * first;
-    const float *scale = PKV_AT(const float, act->scale) + first;
-    const int16_t *sum = PKV_AT(const int16_t, act->sum) + 2 * first;
+    const struct pkv_act_block *block = PKV_AT(const struct pkv_act_block, act->block) + first;
     if (unit->rows == 1) {
-        scale_sums(scale, sum, blocks, halves, scratch->sum);
-        for (uint32_t b = 0; PKV_SIGNED_NEEDS_SUM && b < blocks; b++) {
-            scratch->q8_sum[b] = sum[2 * b] + sum[2 * b + 1];
+        for (uint32_t b = 0; b < blocks; b++) {
+            scale_sums(block + b, halves, scratch->sum + (halves ? 2 * b : b));
         }
     } else if (unit->rows % PKV_TILE_ROWS != 0) { /* rows that fill up the last tile are zero */
         memset(scratch->act + (uint64_t)(unit->rows / PKV_TILE_ROWS) * blocks, 0,
                blocks * sizeof *scratch->act);
     }
     for (uint64_t i = 0; unit->rows > 1 && i < unit->rows; i++) {
-        gather_row(q8 + 32 * stride * i, scale + stride * i, sum + 2 * stride * i, blocks, halves,
-                   i % PKV_TILE_ROWS, scratch->act + i / PKV_TILE_ROWS * blocks);
+        gather_row(q8 + 32 * stride * i, block + stride * i, blocks, halves, i % PKV_TILE_ROWS,
+                   scratch->act + i / PKV_TILE_ROWS * blocks);
     }
-    return (struct act_piece){unit->rows,   blocks,          q8,          scale,
-                              scratch->sum, scratch->q8_sum, scratch->act};
+    return (struct act_piece){unit->rows, blocks, q8, block, scratch->sum, scratch->act};
 }
 
 static void unit_quantised(const struct pkv_act *act, const struct pkvi_linear_unit *unit,

@@ -27,8 +27,7 @@ static void run_unit(void *context, uint32_t unit, uint32_t worker)
         }
         if (out->q8 != 0) {
             pkvi_quantize_row(x, args->cols, PKV_AT(int8_t, out->q8) + first,
-                              PKV_AT(float, out->scale) + first / 32,
-                              PKV_AT(int16_t, out->sum) + first / 16);
+                              PKV_AT(struct pkv_act_block, out->block) + first / 32);
         }
     }
 }

@@ -2,7 +2,8 @@
  * linear.c: y = W x in plain C: the order of sums that every variant keeps.
  *
  * Quantised weights, a block of 32 inputs at a time: the products of codes and 8-bit activations
- * are summed exactly in int32, for each scale of the block (one, or one per 16 inputs), then
+ * (with the spill of the block's largest) are summed exactly in int32, for each scale of the block
+ * (one, or one per 16 inputs), then
  *   acc = fma(sum of q * x8, s * scale, acc);  acc = fma(m, scale * sum of x8, acc)
  * (the second only in formats that have an m). Float weights: acc = fma(w, x, acc), input by input.
  * Then y = acc, + bias where there is one, and y = old y + that where asked.
@@ -38,15 +39,17 @@ static void add_block(const struct pkv_act *x, const struct pkvi_linear_unit *un
     pkvi_record_codes(type, record, sub, lane, q);
     pkvi_record_scales(type, record, sub, lane, s, m);
     for (uint32_t i = 0; i < unit->rows; i++) {
-        const uint64_t block = (uint64_t)(unit->first_row + i) * (x->cols / 32) + b;
-        const int8_t *q8 = PKV_AT(const int8_t, x->q8) + 32 * block;
-        const int16_t *sum = PKV_AT(const int16_t, x->sum) + 2 * block;
-        const float scale = PKV_AT(const float, x->scale)[block];
+        const uint64_t at = (uint64_t)(unit->first_row + i) * (x->cols / 32) + b;
+        const int8_t *q8 = PKV_AT(const int8_t, x->q8) + 32 * at;
+        const struct pkv_act_block *block = PKV_AT(const struct pkv_act_block, x->block) + at;
         for (uint32_t k = 0; k < 32; k += step) {
-            const int32_t x_sum = step == 32 ? sum[0] + sum[1] : sum[k / 16];
-            acc[i] = fmaf((float)dot(q + k, q8 + k, step), s[k / 16] * scale, acc[i]);
+            const bool here = block->channel - k < step; /* unsigned: also not below k */
+            const int32_t x_sum = step == 32 ? block->sum[0] + block->sum[1] : block->sum[k / 16];
+            const int32_t products =
+                dot(q + k, q8 + k, step) + (here ? q[block->channel] * block->spill : 0);
+            acc[i] = fmaf((float)products, s[k / 16] * block->scale, acc[i]);
             if (type != PKV_W_Q8_0) {
-                acc[i] = fmaf(m[k / 16], scale * (float)x_sum, acc[i]);
+                acc[i] = fmaf(m[k / 16], block->scale * (float)x_sum, acc[i]);
             }
         }
     }

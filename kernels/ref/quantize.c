@@ -19,8 +19,7 @@ static void run_row(void *context, uint32_t row, uint32_t worker)
     }
     for (uint32_t k = 0; out->q8 != 0 && k < args->cols; k += 32) {
         pkvi_ref_quantize_block(x + k, PKV_AT(int8_t, out->q8) + first + k,
-                                PKV_AT(float, out->scale) + (first + k) / 32,
-                                PKV_AT(int16_t, out->sum) + (first + k) / 16);
+                                PKV_AT(struct pkv_act_block, out->block) + (first + k) / 32);
     }
 }
 

@@ -5,26 +5,45 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
-/* x[32] to q8[32], *scale, sum[2]. */
-static inline void pkvi_ref_quantize_block(const float *x, int8_t *q8, float *scale, int16_t *sum)
+#include "kernels/kernels.h"
+
+static inline void pkvi_ref_quantize_block(const float x[32], int8_t q8[32],
+                                           struct pkv_act_block *block)
 {
-    float amax = 0.0f;
+    const float top_steps = 127.0f + PKV_ACT_SPILL_MAX;
+    float top = 0.0f, second = 0.0f;
     bool finite = true;
-    for (int i = 0; i < 32; i++) {
-        amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
+    memset(q8, 0, 32);
+    *block = (struct pkv_act_block){0};
+    for (uint16_t i = 0; i < 32; i++) {
+        const float magnitude = fabsf(x[i]);
         finite = finite && isfinite(x[i]);
-    }
-    const bool zero = !finite || amax < 1e-30f;
-    const float inverse = zero ? 0.0f : 127.0f / amax;
-    *scale = !finite ? NAN : zero ? 0.0f : amax / 127.0f;
-    for (int h = 0; h < 2; h++) {
-        int total = 0;
-        for (int i = 16 * h; i < 16 * h + 16; i++) {
-            q8[i] = zero ? 0 : (int8_t)lrintf(x[i] * inverse);
-            total += q8[i];
+        if (magnitude > top) {
+            second = top;
+            top = magnitude;
+            block->channel = i;
+        } else if (magnitude > second) {
+            second = magnitude;
         }
-        sum[h] = (int16_t)total;
+    }
+    if (!finite || top < 1e-30f) {
+        block->channel = 0;
+        block->scale = finite ? 0.0f : NAN;
+        return;
+    }
+    const bool by_second = second / 127.0f > top / top_steps;
+    const float inverse = by_second ? 127.0f / second : top_steps / top;
+    block->scale = by_second ? second / 127.0f : top / top_steps;
+    for (int i = 0; i < 32; i++) {
+        const long q = lrintf(x[i] * inverse);
+        const long low = q > 127 ? 127 : q < -127 ? -127 : q;
+        q8[i] = (int8_t)low;
+        if (i == block->channel) {
+            block->spill = (int16_t)(q - low);
+        }
+        block->sum[i / 16] = (int16_t)(block->sum[i / 16] + (i == block->channel ? q : low));
     }
 }
 

@@ -47,8 +47,7 @@ static inline void pkvi_ref_act_put(const struct pkv_act *out, uint32_t row, uin
     }
     if (out->q8) {
         pkvi_ref_quantize_block(values, PKV_AT(int8_t, out->q8) + at,
-                                PKV_AT(float, out->scale) + at / 32,
-                                PKV_AT(int16_t, out->sum) + at / 16);
+                                PKV_AT(struct pkv_act_block, out->block) + at / 32);
     }
 }
 

@@ -45,8 +45,7 @@ static void take_act(uint64_t *top, uint32_t rows, uint32_t cols, struct pkvi_ac
     }
     if (need.q8) {
         act_out->q8 = take(top, values);
-        act_out->scale = take(top, values / PKV_ACT_BLOCK * sizeof(float));
-        act_out->sum = take(top, values / 16 * sizeof(int16_t));
+        act_out->block = take(top, values / PKV_ACT_BLOCK * sizeof(struct pkv_act_block));
     }
 }
 

@@ -13,9 +13,9 @@
 
 struct acts {
     uint32_t rows, cols;
-    float *f32, *scale;
+    float *f32;
     int8_t *q8;
-    int16_t *sum;
+    struct pkv_act_block *block;
 };
 
 struct weights {
@@ -38,22 +38,20 @@ static void *allocate(uint64_t count, uint64_t bytes)
 static struct acts acts_random(uint32_t rows, uint32_t cols, struct pkvt_rng *rng)
 {
     const uint64_t values = (uint64_t)rows * cols;
-    struct acts a = {rows,
-                     cols,
-                     allocate(values, 4),
-                     allocate(values / 32 + 1, 4),
-                     allocate(values, 1),
-                     allocate(values / 16 + 1, 2)};
+    struct acts a = {rows, cols, allocate(values, 4), allocate(values, 1),
+                     allocate(values / 32 + 1, sizeof(struct pkv_act_block))};
     for (uint64_t i = 0; i < values; i++) {
         a.f32[i] = pkvt_rng_normal(rng);
     }
     for (uint64_t b = 0; cols % 32 == 0 && b < values / 32; b++) {
-        if (pkvt_rng_below(rng, 8) == 0) { /* the largest integer sums */
-            for (uint32_t i = 0; i < 32; i++) {
-                a.f32[32 * b + i] = b % 2 ? 2.0f : -2.0f;
-            }
+        const uint32_t kind = pkvt_rng_below(rng, 8);
+        for (uint32_t i = 0; kind < 2 && i < 32; i++) { /* the largest integer sums */
+            a.f32[32 * b + i] = b % 2 ? 2.0f : -2.0f;
         }
-        pkvi_ref_quantize_block(a.f32 + 32 * b, a.q8 + 32 * b, a.scale + b, a.sum + 2 * b);
+        if (kind > 0 && kind < 4) { /* and the largest spills */
+            a.f32[32 * b + pkvt_rng_below(rng, 32)] *= kind == 1 ? 1000.0f : 200.0f;
+        }
+        pkvi_ref_quantize_block(a.f32 + 32 * b, a.q8 + 32 * b, a.block + b);
     }
     return a;
 }
@@ -61,9 +59,8 @@ static struct acts acts_random(uint32_t rows, uint32_t cols, struct pkvt_rng *rn
 static void acts_free(struct acts *a)
 {
     free(a->f32);
-    free(a->scale);
     free(a->q8);
-    free(a->sum);
+    free(a->block);
 }
 
 static struct weights weights_random(enum pkv_weight_type type, uint32_t rows, uint32_t cols,
@@ -104,7 +101,7 @@ static struct pkv_act act_from(const struct acts *a, uint32_t first_row)
 {
     const uint64_t at = (uint64_t)first_row * a->cols;
     return (struct pkv_act){a->cols, pkvi_addr(a->f32 + at), pkvi_addr(a->q8 + at),
-                            pkvi_addr(a->scale + at / 32), pkvi_addr(a->sum + at / 16)};
+                            pkvi_addr(a->block + at / 32)};
 }
 
 /* y [rows][w->rows] of rows first .. first + rows - 1. */
@@ -140,8 +137,10 @@ static void check_values(const struct weights *w, const struct acts *a, const fl
             double sum = 0, magnitude = 0;
             for (uint32_t k = 0; k < w->cols; k++) {
                 const uint64_t at = (uint64_t)i * w->cols + k;
+                const struct pkv_act_block *block = &a->block[at / 32];
+                const int spill = block->channel == k % 32 ? block->spill : 0;
                 const double x =
-                    quantised ? (double)a->q8[at] * (double)a->scale[at / 32] : (double)a->f32[at];
+                    quantised ? (a->q8[at] + spill) * (double)block->scale : (double)a->f32[at];
                 sum += (double)row[k] * x;
                 magnitude += fabs((double)row[k] * x);
             }

@@ -51,8 +51,9 @@ static void check_shape(uint32_t cpu, uint32_t rows, uint32_t cols, bool q8, boo
     uint64_t last = (uint64_t)(rows - 1) * cols;
     if (q8) {
         assert_memory_equal(PKV_AT(int8_t, alone.out.q8), PKV_AT(int8_t, args.out.q8) + last, cols);
-        assert_memory_equal(PKV_AT(float, alone.out.scale),
-                            PKV_AT(float, args.out.scale) + last / 32, cols / 8);
+        const struct pkv_act_block *all = PKV_AT(struct pkv_act_block, args.out.block);
+        assert_memory_equal(PKV_AT(struct pkv_act_block, alone.out.block), all + last / 32,
+                            cols / 32 * sizeof *all);
     } else {
         assert_memory_equal(PKV_AT(float, alone.out.f32), got + last, cols * sizeof *got);
     }

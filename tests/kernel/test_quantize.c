@@ -5,14 +5,15 @@
 
 #include "kernels/addr.h"
 #include "runtime/base/thread.h"
+#include "tests/support/kernel_test.h"
 #include "tests/support/weights.h"
 
 enum { ROWS = 9, COLS = 160, VALUES = ROWS * COLS };
 
 struct result {
-    float f32[VALUES], scale[VALUES / 32];
+    float f32[VALUES];
     int8_t q8[VALUES];
-    int16_t sum[VALUES / 16];
+    struct pkv_act_block block[VALUES / 32];
 };
 
 static struct pkvi_pool *pool;
@@ -22,8 +23,7 @@ static void run(const struct pkv_kernel *kernel, const float *x, struct result *
     memset(out, 0x55, sizeof *out);
     const struct pkv_args_quantize args = {
         .x = pkvi_addr(x),
-        .out = {COLS, pkvi_addr(out->f32), pkvi_addr(out->q8), pkvi_addr(out->scale),
-                pkvi_addr(out->sum)},
+        .out = {COLS, pkvi_addr(out->f32), pkvi_addr(out->q8), pkvi_addr(out->block)},
         .rows = ROWS,
         .cols = COLS,
     };
@@ -50,10 +50,13 @@ static void test_quantize__random_rows__every_variant_equal(void **state)
         fill(x, &rng);
         for (uint32_t i = 0; i < 32; i++) { /* halves, which round to even, and extremes */
             x[i] = (float)i - 15.5f;
-            x[32 + i] = i == 3 ? 127.0f : (float)i + 0.5f;
+            x[32 + i] = i == 3 || i == 21 ? -127.0f : (float)i + 0.5f;
             x[64 + i] = 0.0f;
             x[96 + i] = 1e-35f * (float)i;
             x[128 + i] = i % 2 ? 3.4e38f : -3.4e38f;
+            x[160 + i] = i == round ? -1e6f : 1.0f; /* more than a spill holds */
+            x[192 + i] = i == 31 - round ? 300.0f : (float)i / 31.0f;
+            x[224 + i] = i == round ? -5.0f : 0.0f;
         }
         run(kernels[0], x, &want);
         for (uint32_t k = 1; k < count; k++) {
@@ -74,18 +77,8 @@ static void test_quantize__random_rows__within_half_a_step(void **state)
     fill(x, &rng);
     run(kernels[0], x, &out);
     assert_memory_equal(out.f32, x, sizeof x);
-    for (uint32_t i = 0; i < VALUES; i++) {
-        const float scale = out.scale[i / 32];
-        assert_true(abs(out.q8[i]) <= 127);
-        assert_true(fabsf((float)out.q8[i] * scale - x[i]) <= 0.50001f * scale);
-    }
-    for (uint32_t i = 0; i < VALUES / 16; i++) {
-        int sum = 0;
-        for (uint32_t j = 0; j < 16; j++) {
-            sum += out.q8[16 * i + j];
-        }
-        assert_int_equal(out.sum[i], sum);
-    }
+    const struct pkv_act act = {COLS, pkvi_addr(out.f32), pkvi_addr(out.q8), pkvi_addr(out.block)};
+    pkvt_assert_quantised(&act, x, ROWS);
 }
 
 static void test_quantize__nan_or_infinity__scale_is_nan(void **state)
@@ -101,7 +94,8 @@ static void test_quantize__nan_or_infinity__scale_is_nan(void **state)
         x[5] = NAN;
         x[32 + 31] = -INFINITY;
         run(kernels[k], x, &out);
-        assert_true(isnan(out.scale[0]) && isnan(out.scale[1]) && isfinite(out.scale[2]));
+        assert_true(isnan(out.block[0].scale) && isnan(out.block[1].scale) &&
+                    isfinite(out.block[2].scale));
         for (uint32_t i = 0; i < 64; i++) {
             assert_int_equal(out.q8[i], 0);
         }

@@ -64,8 +64,7 @@ struct pkv_act pkvt_act(uint32_t rows, uint32_t cols, bool f32, bool q8)
     struct pkv_act act = {.cols = cols};
     act.f32 = f32 ? pkvi_addr(pkvt_alloc(4 * values)) : 0;
     act.q8 = q8 ? pkvi_addr(pkvt_alloc(values)) : 0;
-    act.scale = q8 ? pkvi_addr(pkvt_alloc(values / 32 * 4)) : 0;
-    act.sum = q8 ? pkvi_addr(pkvt_alloc(values / 16 * 2)) : 0;
+    act.block = q8 ? pkvi_addr(pkvt_alloc(values / 32 * sizeof(struct pkv_act_block))) : 0;
     return act;
 }
 
@@ -73,31 +72,35 @@ void pkvt_act_free(struct pkv_act *act)
 {
     free(PKV_AT(void, act->f32));
     free(PKV_AT(void, act->q8));
-    free(PKV_AT(void, act->scale));
-    free(PKV_AT(void, act->sum));
+    free(PKV_AT(void, act->block));
     *act = (struct pkv_act){0};
 }
 
-static void assert_block(const float *x, const int8_t *q8, float scale, const int16_t *sum)
+/* Every value within half a step; the step is that of the second largest magnitude. */
+static void assert_block(const float *x, const int8_t *q8, const struct pkv_act_block *block)
 {
-    float max = 0;
-    int total[2] = {0, 0};
+    float top = 0.0f, second = 0.0f;
+    int sum[2] = {0, 0};
     for (uint32_t i = 0; i < 32; i++) {
-        max = fmaxf(max, fabsf(x[i]));
-        total[i / 16] += q8[i];
+        const float magnitude = fabsf(x[i]);
+        second = magnitude > top ? top : fmaxf(second, magnitude);
+        top = fmaxf(top, magnitude);
+        const int q = q8[i] + (i == block->channel ? block->spill : 0);
+        assert_true(abs(q8[i]) <= 127 && abs(block->spill) <= PKV_ACT_SPILL_MAX);
+        assert_true(fabsf((float)q * block->scale - x[i]) <=
+                    0.5001f * block->scale + 1e-6f * magnitude);
+        sum[i / 16] += q;
     }
-    assert_true(scale == max / 127.0f);
-    for (uint32_t i = 0; i < 32; i++) {
-        assert_true(fabsf((float)q8[i] * scale - x[i]) <= 0.5001f * scale);
-    }
-    assert_int_equal(sum[0], total[0]);
-    assert_int_equal(sum[1], total[1]);
+    assert_true(block->scale == fmaxf(second / 127.0f, top / (127.0f + PKV_ACT_SPILL_MAX)) ||
+                top < 1e-30f);
+    assert_int_equal(block->sum[0], sum[0]);
+    assert_int_equal(block->sum[1], sum[1]);
 }
 
 void pkvt_assert_quantised(const struct pkv_act *act, const float *values, uint32_t rows)
 {
     for (uint64_t b = 0; b < (uint64_t)rows * act->cols / 32; b++) {
         assert_block(values + 32 * b, PKV_AT(const int8_t, act->q8) + 32 * b,
-                     PKV_AT(const float, act->scale)[b], PKV_AT(const int16_t, act->sum) + 2 * b);
+                     PKV_AT(const struct pkv_act_block, act->block) + b);
     }
 }
