@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 from cli_support import BINARY, CliTest, TINY, main, model, run
@@ -92,13 +93,21 @@ class Terminal(CliTest):
                     self.fail(f"the program ended; no {pattern} in {self.seen[-300:]!r}")
         self.seen = self.seen[re.search(pattern, self.seen).end():]
 
+    def ready(self, seconds=60):
+        """The prompt stands there and the editor reads: before that the terminal itself echoes what is typed."""
+        self.until(rb"> ", seconds)
+        end = time.monotonic() + seconds
+        while termios.tcgetattr(self.master)[3] & termios.ICANON:
+            self.assertLess(time.monotonic(), end, "the editor does not read")
+            time.sleep(0.01)
+
     def test_ctrl_c_stops_the_answer_only(self):
-        self.until(rb"> ")
+        self.ready()
         os.write(self.master, "Tell me a very long story about a lighthouse. — 日本\n".encode())
         self.until(rb"\r\n[^\r\n]{3}")  # of the answer, which has some hundred tokens
         self.process.send_signal(signal.SIGINT)
         self.until(rb"\[interrupted;")
-        self.until(rb"> ")
+        self.ready()
         os.write(self.master, b"half a line")
         time.sleep(0.3)
         self.process.send_signal(signal.SIGINT)
@@ -107,7 +116,7 @@ class Terminal(CliTest):
         self.assertEqual(self.process.wait(timeout=30), 0)
 
     def test_end_of_input(self):
-        self.until(rb"> ")
+        self.ready()
         os.write(self.master, b"\x04")
         self.assertEqual(self.process.wait(timeout=30), 0)
 
