@@ -4,10 +4,10 @@
  * n_parallel sequences of that depth. Token ids are random, from a fixed seed; logits are read back
  * and nothing is sampled. Fields are called as in llama-bench.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/stats.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/engine.h"
 
@@ -51,15 +51,6 @@ static const struct pkvi_usage usage = {
     .summary = "Measure tokens per second: prompts of -p tokens, and decoding -n tokens with -npl\n"
                "sequences at once, each at every depth of -d. Median, p10 and p90 of -r samples.",
 };
-
-static uint64_t next_random(uint64_t *state)
-{
-    /* splitmix64, Steele, Lea, Flood 2014 */
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
 
 static int64_t largest(const struct pkvi_ints *ints)
 {
@@ -142,20 +133,6 @@ static bool measure(struct bench *b, const struct row *row, double *rate_out)
                                        row->depth + row->prompt + row->gen - 1);
 }
 
-static int compare_doubles(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-/* Of sorted values, between the two nearest ranks. */
-static double quantile(const double *sorted, size_t count, double share)
-{
-    double at = share * (double)(count - 1);
-    size_t low = (size_t)at, high = low + 1 < count ? low + 1 : low;
-    return sorted[low] + (at - (double)low) * (sorted[high] - sorted[low]);
-}
-
 static int write_record(const struct bench *b, const struct row *row, const double *sorted)
 {
     size_t count = (size_t)b->repeats;
@@ -171,9 +148,9 @@ static int write_record(const struct bench *b, const struct row *row, const doub
         record.failed |= json_array_append_new(samples, pkvi_json_real(b->samples[i])) != 0;
     }
     pkvi_record_set(&record, "samples_ts", samples);
-    pkvi_record_real(&record, "median_ts", quantile(sorted, count, 0.5));
-    pkvi_record_real(&record, "p10_ts", quantile(sorted, count, 0.1));
-    pkvi_record_real(&record, "p90_ts", quantile(sorted, count, 0.9));
+    pkvi_record_real(&record, "median_ts", pkvi_stats_quantile(sorted, count, 0.5));
+    pkvi_record_real(&record, "p10_ts", pkvi_stats_quantile(sorted, count, 0.1));
+    pkvi_record_real(&record, "p90_ts", pkvi_stats_quantile(sorted, count, 0.9));
     pkvi_record_int(&record, "peak_rss_bytes", pkvi_peak_rss_bytes());
     return pkvi_record_end(&record, PKV_EXIT_OK);
 }
@@ -186,14 +163,15 @@ static int write_row(const struct bench *b, const struct row *row)
         return pkvi_say_failure("out of memory");
     }
     memcpy(sorted, b->samples, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, compare_doubles);
+    pkvi_stats_sort(sorted, count);
     int code = PKV_EXIT_OK;
     if (b->options.json) {
         code = write_record(b, row, sorted);
     } else {
         pkvi_out_printf("%8zu %8zu %8zu %10u %12.2f %12.2f %12.2f\n", row->prompt, row->gen,
-                        row->depth, row->parallel, quantile(sorted, count, 0.5),
-                        quantile(sorted, count, 0.1), quantile(sorted, count, 0.9));
+                        row->depth, row->parallel, pkvi_stats_quantile(sorted, count, 0.5),
+                        pkvi_stats_quantile(sorted, count, 0.1),
+                        pkvi_stats_quantile(sorted, count, 0.9));
     }
     free(sorted);
     return pkvi_out_flush() ? code : PKV_EXIT_FAILED;
@@ -276,7 +254,7 @@ static bool open_all(struct bench *b)
     }
     uint64_t state = (uint64_t)b->seed;
     for (int64_t i = 0; i < longest; i++) {
-        b->ids[i] = (int32_t)(next_random(&state) % engine->model_info.vocab);
+        b->ids[i] = (int32_t)(pkvi_random_next(&state) % engine->model_info.vocab);
     }
     for (; b->seq_count < config.sequences; b->seq_count++) {
         if (pkv_seq_open(engine->session, &b->seqs[b->seq_count]) != PKV_OK) {

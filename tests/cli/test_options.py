@@ -36,6 +36,13 @@ NUMERIC = {
     "n-depth": ("ints", 0, 1 << 24),
     "npl": ("ints", 1, 1024),
     "repetitions": ("int", 1, 1000),
+    "min-size": ("size", 1, 1 << 30),
+    "max-size": ("size", 1, 1 << 30),
+    "region": ("size", 1, 1 << 30),
+    "memory-bytes": ("size", 1, 1 << 50),
+    "pieces": ("ints", 1, 16384),
+    "streams": ("ints", 1, 16),
+    "nodes": ("ints", 0, 1023),
 }
 OTHER_BAD = {
     "logit-bias": ["", "5", "5=", "=1", "-1=1", "5=nan", "5=101", "5=-101", "x=1", "5=1=1", HUGE + "=1"],
@@ -50,8 +57,14 @@ OTHER_BAD = {
     "kv-budget": ["10%", "0", ""],
     "gpu-layers": ["99", "0"],
     "ngl": ["99"],
+    "direction": ["", "both|", "h2d"],
+    "pattern": ["", "random"],
+    "memory": ["", "Pinned", "hugetlb"],
+    "compute": ["", "f32"],
+    "order": ["", "reversed"],
 }
-TEXT_OPTIONS = {"model", "cache-dir", "prompt", "file", "ids", "text", "system"}
+TEXT_OPTIONS = {"model", "cache-dir", "prompt", "file", "ids", "text", "system", "profile"}
+WITHOUT_MODEL = {"link", "doctor"}
 
 
 def run(*args, **kwargs):
@@ -87,7 +100,7 @@ class Options(unittest.TestCase):
                 yield command, name, value
 
     def base(self, command):
-        return [NO_MODEL] if command == "inspect" else ["-m", NO_MODEL] if command != "doctor" else []
+        return [NO_MODEL] if command == "inspect" else ["-m", NO_MODEL] if command not in WITHOUT_MODEL else []
 
     def test_every_option_is_known_to_this_test(self):
         for command, name, value in self.each():
@@ -122,7 +135,7 @@ class Options(unittest.TestCase):
 
     def test_limits_are_allowed(self):
         for command, name, _ in self.each():
-            if name not in NUMERIC or command == "doctor":
+            if name not in NUMERIC or command in WITHOUT_MODEL:
                 continue
             kind, least, most = NUMERIC[name]
             least = "0.001" if kind == "real>" else least
@@ -149,7 +162,7 @@ class Options(unittest.TestCase):
 
     def test_missing_model(self):
         for command in commands():
-            if command != "doctor":
+            if command not in WITHOUT_MODEL:
                 self.refused(command, mentions="MODEL" if command == "inspect" else "--model")
                 if command != "inspect":
                     self.refused(command, "-m", "", mentions="--model")
@@ -166,7 +179,7 @@ class Options(unittest.TestCase):
 
     def test_help_is_a_command(self):
         text = run("--help").stdout
-        self.assertEqual(commands(), ["generate", "chat", "tokenize", "eval", "bench", "inspect", "doctor"])
+        self.assertEqual(commands(), ["generate", "chat", "tokenize", "eval", "bench", "link", "inspect", "doctor"])
         self.assertIn(b"\n  help ", text)
         for args, want in ((["help"], text), *((["help", command], run(command, "--help").stdout) for command in commands())):
             got = run(*args)

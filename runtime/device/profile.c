@@ -1,0 +1,456 @@
+/*
+ * profile.c: owns the profile file: its members, their limits, and writing it whole or not at all.
+ * Refuses to know how anything is measured or what it is used for.
+ */
+#include "runtime/device/profile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pivotkv/version.h"
+#include "runtime/base/check.h"
+
+#define SCHEMA "pivotkv/profile/1"
+#define MOST_GBPS 1e6
+#define MOST_GOPS 1e9
+#define MOST_US 1e9
+#define MOST_THREADS 65536.0
+#define MOST_PIECE ((json_int_t)1 << 50)
+
+static const char *const direction_names[] = {"host_to_device", "device_to_host", "both", NULL};
+
+/* ---- reading; `where` is the path of an object in the file, "" for the outermost ---- */
+
+struct place {
+    const char *file;
+    char where[64];
+};
+
+static enum pkv_status fail_at(const struct place *place, const char *key, const char *expected)
+{
+    return PKV_FAIL(PKV_ERR_CORRUPT, "%.200s: %s%s%.60s: expected %s", place->file, place->where,
+                    place->where[0] ? "." : "", key, expected);
+}
+
+static struct place inside(const struct place *place, const char *key)
+{
+    struct place inner = {.file = place->file};
+    snprintf(inner.where, sizeof inner.where, "%.30s%s%.30s", place->where,
+             place->where[0] ? "." : "", key);
+    return inner;
+}
+
+static enum pkv_status check_members(const json_t *object, const struct place *place,
+                                     const char *const *names)
+{
+    json_t *members = (json_t *)(uintptr_t)object; /* the iterator takes no const */
+    const char *name;
+    json_t *value;
+    json_object_foreach(members, name, value)
+    {
+        size_t i = 0;
+        while (names[i] && strcmp(names[i], name) != 0) {
+            i++;
+        }
+        if (!names[i]) {
+            return fail_at(place, name, "no such member");
+        }
+    }
+    return PKV_OK;
+}
+
+/* The member `key`, an object that has no members but `names`; `inner` is its place. */
+static enum pkv_status get_object(const json_t *object, const struct place *place, const char *key,
+                                  const char *const *names, struct place *inner,
+                                  json_t **object_out)
+{
+    *inner = inside(place, key);
+    *object_out = json_object_get(object, key);
+    if (!json_is_object(*object_out)) {
+        return fail_at(place, key, "an object");
+    }
+    return check_members(*object_out, inner, names);
+}
+
+static enum pkv_status get_number(const json_t *object, const struct place *place, const char *key,
+                                  double most, bool zero, double *value_out)
+{
+    char expected[64];
+    const json_t *value = json_object_get(object, key);
+    double number = json_number_value(value);
+    snprintf(expected, sizeof expected,
+             zero ? "a number from 0 to %g" : "a number above 0, at most %g", most);
+    if (!json_is_number(value) || !isfinite(number) || number < 0 || (number == 0 && !zero) ||
+        number > most) {
+        return fail_at(place, key, expected);
+    }
+    *value_out = number;
+    return PKV_OK;
+}
+
+static enum pkv_status get_text(const json_t *object, const struct place *place, const char *key,
+                                char *text, size_t bytes)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    if (!value || strlen(value) >= bytes) {
+        char expected[48];
+        snprintf(expected, sizeof expected, "a text of at most %zu bytes", bytes - 1);
+        return fail_at(place, key, expected);
+    }
+    memcpy(text, value, strlen(value) + 1);
+    return PKV_OK;
+}
+
+static enum pkv_status get_flag(const json_t *object, const struct place *place, const char *key,
+                                bool *flag_out)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_boolean(value)) {
+        return fail_at(place, key, "true or false");
+    }
+    *flag_out = json_is_true(value);
+    return PKV_OK;
+}
+
+static enum pkv_status get_curve(const json_t *object, const struct place *place, const char *key,
+                                 struct pkvi_profile_curve *curve)
+{
+    const json_t *list = json_object_get(object, key);
+    size_t count = json_array_size(list);
+    if (!json_is_array(list) || count == 0 || count > PKVI_PROFILE_POINTS) {
+        return fail_at(place, key, "an array of 1 to 64 points");
+    }
+    for (size_t i = 0; i < count; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "%s[%zu]", key, i);
+        const json_t *point = json_array_get(list, i);
+        const json_t *bytes = json_object_get(point, "piece_bytes");
+        struct place at = inside(place, name);
+        json_int_t before = i > 0 ? (json_int_t)curve->point[i - 1].piece_bytes : 0;
+        if (!json_is_object(point) || json_object_size(point) != 2) {
+            return fail_at(place, name, "an object of piece_bytes and gbps");
+        }
+        if (!json_is_integer(bytes) || json_integer_value(bytes) <= before ||
+            json_integer_value(bytes) > MOST_PIECE) {
+            return fail_at(&at, "piece_bytes", "a whole number above the one before, at most 2^50");
+        }
+        curve->point[i].piece_bytes = (uint64_t)json_integer_value(bytes);
+        PKV_TRY(get_number(point, &at, "gbps", MOST_GBPS, false, &curve->point[i].gbps));
+    }
+    curve->count = (uint32_t)count;
+    return PKV_OK;
+}
+
+static enum pkv_status get_local(const json_t *root, const struct place *place,
+                                 struct pkvi_profile *p)
+{
+    static const char *const names[] = {"read_gbps", "int8_gops", "f32_gops", NULL};
+    json_t *local;
+    struct place at;
+    PKV_TRY(get_object(root, place, "local", names, &at, &local));
+    PKV_TRY(get_number(local, &at, "read_gbps", MOST_GBPS, false, &p->read_gbps));
+    PKV_TRY(get_number(local, &at, "int8_gops", MOST_GOPS, false, &p->int8_gops));
+    return get_number(local, &at, "f32_gops", MOST_GOPS, false, &p->f32_gops);
+}
+
+static enum pkv_status get_calls(const json_t *root, const struct place *place,
+                                 struct pkvi_profile *p)
+{
+    static const char *const launch_names[] = {"cost_us", "call_us", "latency_us", NULL};
+    static const char *const copy_names[] = {"call_us", "host_to_device_latency_us",
+                                             "device_to_host_latency_us", NULL};
+    json_t *launch, *copy;
+    struct place at;
+    PKV_TRY(get_object(root, place, "launch", launch_names, &at, &launch));
+    PKV_TRY(get_number(launch, &at, "cost_us", MOST_US, true, &p->launch_us));
+    PKV_TRY(get_number(launch, &at, "call_us", MOST_US, true, &p->launch_call_us));
+    PKV_TRY(get_number(launch, &at, "latency_us", MOST_US, true, &p->launch_latency_us));
+    PKV_TRY(get_object(root, place, "copy", copy_names, &at, &copy));
+    PKV_TRY(get_number(copy, &at, "call_us", MOST_US, true, &p->copy_call_us));
+    PKV_TRY(get_number(copy, &at, copy_names[1], MOST_US, true, &p->copy_latency_us[0]));
+    return get_number(copy, &at, copy_names[2], MOST_US, true, &p->copy_latency_us[1]);
+}
+
+static enum pkv_status get_link(const json_t *root, const struct place *place,
+                                struct pkvi_profile *p)
+{
+    static const char *const patterns[] = {"contiguous", "gather", NULL};
+    json_t *link, *direction;
+    struct place at, inner;
+    PKV_TRY(get_object(root, place, "link", direction_names, &at, &link));
+    for (uint32_t i = 0; i < PKVI_PROFILE_DIRECTIONS; i++) {
+        PKV_TRY(get_object(link, &at, direction_names[i], patterns, &inner, &direction));
+        PKV_TRY(get_curve(direction, &inner, "contiguous", &p->link[i].contiguous));
+        PKV_TRY(get_curve(direction, &inner, "gather", &p->link[i].gather));
+    }
+    return PKV_OK;
+}
+
+static enum pkv_status get_all(const json_t *root, const char *name, struct pkvi_profile *p)
+{
+    static const char *const names[] = {"schema", "build",   "commit",  "note",   "machine",
+                                        "device", "variant", "threads", "cached", "emulated",
+                                        "local",  "launch",  "copy",    "link",   NULL};
+    const struct place place = {.file = name};
+    double threads = 0;
+    const char *schema = json_string_value(json_object_get(root, "schema"));
+    if (!schema) {
+        return fail_at(&place, "schema", "\"" SCHEMA "\"");
+    }
+    if (strcmp(schema, SCHEMA) != 0) {
+        return PKV_FAIL(PKV_ERR_UNSUPPORTED, "%.200s: schema '%.60s': expected " SCHEMA, name,
+                        schema);
+    }
+    PKV_TRY(check_members(root, &place, names));
+    PKV_TRY(get_text(root, &place, "machine", p->machine, sizeof p->machine));
+    PKV_TRY(get_text(root, &place, "device", p->device, sizeof p->device));
+    PKV_TRY(get_text(root, &place, "variant", p->variant, sizeof p->variant));
+    PKV_TRY(get_number(root, &place, "threads", MOST_THREADS, false, &threads));
+    if (threads != floor(threads)) {
+        return fail_at(&place, "threads", "a whole number");
+    }
+    p->threads = (uint32_t)threads;
+    PKV_TRY(get_flag(root, &place, "cached", &p->cached));
+    PKV_TRY(get_flag(root, &place, "emulated", &p->emulated));
+    PKV_TRY(get_local(root, &place, p));
+    PKV_TRY(get_calls(root, &place, p));
+    return get_link(root, &place, p);
+}
+
+enum pkv_status pkvi_profile_parse(const char *text, size_t bytes, const char *name,
+                                   struct pkvi_profile *profile_out)
+{
+    json_error_t error;
+    struct pkvi_profile *profile;
+    if (!text || !name || !profile_out) {
+        return PKV_FAIL(PKV_ERR_INVALID, "parse a profile: NULL argument");
+    }
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return root ? PKV_FAIL(PKV_ERR_CORRUPT, "%.200s: expected one JSON object", name)
+                    : PKV_FAIL(PKV_ERR_CORRUPT, "%.200s: line %d: %.100s", name, error.line,
+                               error.text);
+    }
+    enum pkv_status status = PKV_ERR_NO_MEMORY;
+    profile = calloc(1, sizeof *profile);
+    if (!profile) {
+        PKV_FAIL(status, "no memory for a profile");
+    } else if ((status = get_all(root, name, profile)) == PKV_OK) {
+        *profile_out = *profile;
+    }
+    free(profile);
+    json_decref(root);
+    return status;
+}
+
+/* The bytes of a regular file of at most PKVI_PROFILE_FILE_BYTES. */
+static enum pkv_status read_file(const char *path, char **text_out, size_t *bytes_out)
+{
+    struct stat info;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0 || fstat(file, &info) != 0) {
+        int error = errno;
+        if (file >= 0) {
+            close(file);
+        }
+        return PKV_FAIL(PKV_ERR_IO, "%.200s: %s", path, strerror(error));
+    }
+    if (!S_ISREG(info.st_mode) || info.st_size > (off_t)PKVI_PROFILE_FILE_BYTES) {
+        close(file);
+        return PKV_FAIL(PKV_ERR_IO, "%.200s: expected a regular file of at most %llu bytes", path,
+                        (unsigned long long)PKVI_PROFILE_FILE_BYTES);
+    }
+    size_t bytes = (size_t)info.st_size, at = 0;
+    char *text = malloc(bytes + 1);
+    ssize_t got = 1;
+    while (text && at < bytes && (got > 0 || (got < 0 && errno == EINTR))) {
+        got = read(file, text + at, bytes - at);
+        at += got > 0 ? (size_t)got : 0;
+    }
+    int error = got < 0 ? errno : 0;
+    close(file);
+    if (!text || error != 0) {
+        free(text);
+        return text ? PKV_FAIL(PKV_ERR_IO, "%.200s: %s", path, strerror(error))
+                    : PKV_FAIL(PKV_ERR_NO_MEMORY, "no memory for a profile");
+    }
+    *text_out = text;
+    *bytes_out = at;
+    return PKV_OK;
+}
+
+enum pkv_status pkvi_profile_read(const char *path, struct pkvi_profile *profile_out)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    if (!path || !profile_out) {
+        return PKV_FAIL(PKV_ERR_INVALID, "read a profile: NULL argument");
+    }
+    PKV_TRY(read_file(path, &text, &bytes));
+    enum pkv_status status = pkvi_profile_parse(text, bytes, path, profile_out);
+    free(text);
+    return status;
+}
+
+/* ---- writing; jansson gives NULL where memory is short or a number is not finite, and passes it
+ * on ---- */
+
+static json_t *curve_json(const struct pkvi_profile_curve *curve)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < curve->count; i++) {
+        json_t *point =
+            json_pack("{s:I, s:f}", "piece_bytes", (json_int_t)curve->point[i].piece_bytes, "gbps",
+                      curve->point[i].gbps);
+        if (json_array_append_new(list, point) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static json_t *link_json(const struct pkvi_profile *p)
+{
+    json_t *link = json_object();
+    for (uint32_t i = 0; i < PKVI_PROFILE_DIRECTIONS; i++) {
+        json_t *direction =
+            json_pack("{s:o, s:o}", "contiguous", curve_json(&p->link[i].contiguous), "gather",
+                      curve_json(&p->link[i].gather));
+        if (json_object_set_new(link, direction_names[i], direction) != 0) {
+            json_decref(link);
+            return NULL;
+        }
+    }
+    return link;
+}
+
+enum pkv_status pkvi_profile_format(const struct pkvi_profile *p, char **text_out)
+{
+    json_t *root = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:b, s:b, s:{s:f, s:f, s:f}, s:{s:f, s:f, s:f}, "
+        "s:{s:f, s:f, s:f}, s:o}",
+        "schema", SCHEMA, "build", pkv_build(), "commit", pkv_commit(), "machine", p->machine,
+        "device", p->device, "variant", p->variant, "threads", (int)p->threads, "cached", p->cached,
+        "emulated", p->emulated, "local", "read_gbps", p->read_gbps, "int8_gops", p->int8_gops,
+        "f32_gops", p->f32_gops, "launch", "cost_us", p->launch_us, "call_us", p->launch_call_us,
+        "latency_us", p->launch_latency_us, "copy", "call_us", p->copy_call_us,
+        "host_to_device_latency_us", p->copy_latency_us[0], "device_to_host_latency_us",
+        p->copy_latency_us[1], "link", link_json(p));
+    char *text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_decref(root);
+    if (!text) {
+        return PKV_FAIL(PKV_ERR_NO_MEMORY,
+                        "profile: no memory, or a number that is not finite, or text that is not "
+                        "UTF-8");
+    }
+    *text_out = text;
+    return PKV_OK;
+}
+
+/* The file that becomes `path` later, and its name. */
+static enum pkv_status open_beside(const char *path, char *name, size_t name_bytes, int *file_out)
+{
+    struct stat info;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {
+        return PKV_FAIL(PKV_ERR_IO, "%.200s: is there and is no regular file", path);
+    }
+    if (snprintf(name, name_bytes, "%s.%ld.tmp", path, (long)getpid()) >= (int)name_bytes) {
+        return PKV_FAIL(PKV_ERR_IO, "%.200s: %s", path, strerror(ENAMETOOLONG));
+    }
+    *file_out = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (*file_out < 0) {
+        return PKV_FAIL(PKV_ERR_IO, "%.200s: cannot write beside it: %s", path, strerror(errno));
+    }
+    return PKV_OK;
+}
+
+enum pkv_status pkvi_profile_probe(const char *path)
+{
+    char name[4096];
+    int file;
+    if (!path || path[0] == '\0') {
+        return PKV_FAIL(PKV_ERR_INVALID, "write a profile: no path");
+    }
+    PKV_TRY(open_beside(path, name, sizeof name, &file));
+    close(file);
+    (void)unlink(name);
+    return PKV_OK;
+}
+
+static int write_all(int file, const char *text, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t written = write(file, text, bytes);
+        if (written < 0 && errno != EINTR) {
+            return errno;
+        }
+        text += written > 0 ? written : 0;
+        bytes -= written > 0 ? (size_t)written : 0;
+    }
+    return fsync(file) == 0 ? 0 : errno;
+}
+
+/* The rename itself lasts only when the folder is on disk too; a file system that cannot do that
+ * has done what it can. */
+static void sync_folder(const char *path)
+{
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash) {
+        slash[slash == folder] = '\0';
+    }
+    int file = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file >= 0) {
+        (void)fsync(file);
+        close(file);
+    }
+}
+
+static enum pkv_status replace_file(const char *path, const char *text)
+{
+    char name[4096];
+    int file;
+    PKV_TRY(open_beside(path, name, sizeof name, &file));
+    int error = write_all(file, text, strlen(text));
+    if (close(file) != 0 && error == 0 && errno != EINTR) {
+        error = errno;
+    }
+    if (error == 0 && rename(name, path) != 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        (void)unlink(name);
+        return PKV_FAIL(PKV_ERR_IO, "%.200s: not written: %s", path, strerror(error));
+    }
+    sync_folder(path);
+    return PKV_OK;
+}
+
+enum pkv_status pkvi_profile_write(const char *path, const struct pkvi_profile *profile)
+{
+    char *text = NULL;
+    struct pkvi_profile *again = malloc(sizeof *again);
+    if (!again) {
+        return PKV_FAIL(PKV_ERR_NO_MEMORY, "no memory for a profile");
+    }
+    enum pkv_status status = pkvi_profile_format(profile, &text);
+    if (status == PKV_OK) {
+        status = pkvi_profile_parse(text, strlen(text), path, again);
+        if (status == PKV_OK) {
+            status = replace_file(path, text);
+        }
+        free(text);
+    }
+    free(again);
+    return status;
+}
