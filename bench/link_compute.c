@@ -23,7 +23,7 @@
 
 /* Offsets in kernel_memory; with base 0 they measure. */
 struct layout {
-    pkv_addr int8, f32, read, x_f32, x_q8, x_scale, x_sum, y, end;
+    pkv_addr int8, f32, read, x_f32, x_q8, x_block, y, end;
 };
 
 static uint32_t read_outputs(const struct link *link)
@@ -50,8 +50,7 @@ static struct layout lay_out(const struct link *link, pkv_addr base)
     l.read = take(&at, pkvi_pack_bytes(PKV_W_Q8_0, read_outputs(link), COLS));
     l.x_f32 = take(&at, 4 * values);
     l.x_q8 = take(&at, values);
-    l.x_scale = take(&at, values / 32 * 4);
-    l.x_sum = take(&at, values / 16 * 2);
+    l.x_block = take(&at, values / PKV_ACT_BLOCK * sizeof(struct pkv_act_block));
     l.y = take(&at,
                4 * (uint64_t)(READ_MOST > ROWS * INT8_OUTPUTS ? READ_MOST : ROWS * INT8_OUTPUTS));
     l.end = at;
@@ -87,7 +86,8 @@ static struct link_kernel multiply(const struct link *link, const struct layout 
 {
     struct link_kernel kernel = {.kernel = pkvi_device_kernel(link->device, PKV_OP_LINEAR)};
     kernel.args.linear = (struct pkv_args_linear){
-        .x = {.cols = COLS, .f32 = l->x_f32, .q8 = l->x_q8, .scale = l->x_scale, .sum = l->x_sum},
+
+        .x = {.cols = COLS, .f32 = l->x_f32, .q8 = l->x_q8, .block = l->x_block},
         .rows = rows,
         .part_count = 1,
         .part = {{.w = {.type = type, .rows = outputs, .cols = COLS, .data = data},
