@@ -124,7 +124,7 @@ static enum pkv_status map_pages(struct link *link, struct link_host *host, uint
     /* Refused where the kernel has no huge pages: seen in huge_share. */
     (void)madvise(host->map[pair], bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     if (link->topo->node_count > 1) {
-        int error = pkvi_topo_bind_memory(host->base[pair], bytes, link->nodes[node], true);
+        int error = pkvi_topo_bind_memory(host->base[pair], bytes, link->nodes[node], false);
         if (error != 0) {
             pkvi_say_note("warning  memory is not bound to node %u: %s", link->nodes[node],
                           strerror(error));

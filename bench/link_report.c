@@ -194,6 +194,7 @@ static void add_copy(const struct link *link, struct pkvi_record *record,
     pkvi_record_int(record, "pieces", cell->pieces);
     if (cell->measure == LINK_COPY) {
         pkvi_record_int(record, "calls", cell->calls);
+        pkvi_record_set(record, "single", json_boolean(cell->single));
     }
 }
 
