@@ -40,8 +40,12 @@ class Link(CliTest):
             self.assertLessEqual(samples[0], row[f"p10_{unit}"])
             self.assertLessEqual(row[f"p10_{unit}"], row[f"p90_{unit}"])
             self.assertLessEqual(row[f"p90_{unit}"], samples[-1] * 1.000001)
-            if "bidirectional" in row["name"]:
-                self.assertGreaterEqual(row["median_sum_gbps"], max(row["median_gbps"], 1e-9) * 0.5)
+            if row["name"].startswith("host_to_device_bidirectional"):
+                other = rows[rows.index(row) + 1]
+                self.assertTrue(other["name"].startswith("device_to_host_bidirectional"))
+                self.assertEqual(row["samples_sum_gbps"], other["samples_sum_gbps"])
+                for one, two, both in zip(row["samples_gbps"], other["samples_gbps"], row["samples_sum_gbps"]):
+                    self.assertAlmostEqual(both, 2 * min(one, two), delta=1e-6 * both)
             if row.get("compute") == "read":
                 self.assertEqual(len(row["samples_overlap"]), 5)
 
