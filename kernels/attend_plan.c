@@ -80,6 +80,11 @@ uint64_t pkvi_attend_scratch_bytes(uint32_t max_rows, uint32_t max_keys, uint32_
            (partials < PARTIAL_BYTES_MOST ? partials : PARTIAL_BYTES_MOST);
 }
 
+uint64_t pkvi_attend_carry_bytes(uint32_t rows, uint32_t heads, uint32_t head_dim)
+{
+    return (uint64_t)rows * heads * (2 + (uint64_t)head_dim) * sizeof(float);
+}
+
 /* Tiles of a span, the longest first: units are handed out in order. */
 static void add_span(const struct pkv_row_span *span, struct pkvi_attend_plan *plan)
 {
@@ -96,8 +101,10 @@ static void add_span(const struct pkv_row_span *span, struct pkvi_attend_plan *p
         uint32_t first_row = tile * rows;
         uint32_t count = span->rows - first_row < rows ? span->rows - first_row : rows;
         uint32_t position = span->first_position + first_row;
-        uint32_t first_split = pkvi_first_key(position, args->window) / PKV_SPLIT_KEYS;
-        uint32_t splits = (position + count - 1) / PKV_SPLIT_KEYS + 1 - first_split;
+        struct pkvi_keys keys = pkvi_attend_keys(args, position, position + count - 1);
+        uint32_t first_split = keys.begin / PKV_SPLIT_KEYS;
+        uint32_t splits =
+            keys.begin < keys.end ? (keys.end - 1) / PKV_SPLIT_KEYS + 1 - first_split : 0;
         plan->items[plan->item_count++] = (struct pkvi_attend_item){
             .span = span,
             .first_row = first_row,

@@ -21,8 +21,8 @@
 /* Rows of a span, for every KV head. */
 struct pkvi_attend_item {
     const struct pkv_row_span *span;
-    uint32_t first_row, rows; /* of the span */
-    uint32_t first_split, splits;
+    uint32_t first_row, rows;     /* of the span */
+    uint32_t first_split, splits; /* 0 where none of its keys is in the launch's range */
     uint32_t first_unit;
     uint32_t chunk_splits, chunks; /* splits in a unit, units of one KV head */
     pkv_addr partial;              /* 0 where chunks is 1 */

@@ -60,16 +60,22 @@ void pkvi_cost_append(const void *args, struct pkv_cost *cost_out)
                           .local_bytes = entries * (8 * (uint64_t)append->head_dim + entry_bytes)};
 }
 
-/* Keys that the rows of a span see, all rows together; and the keys that at least one sees. */
-static void span_keys(const struct pkv_row_span *span, uint32_t window, uint64_t *pairs_out,
-                      uint64_t *keys_out)
+static uint32_t key_count(const struct pkv_args_attend *args, uint32_t first, uint32_t last)
 {
-    uint32_t last = span->first_position + span->rows - 1;
-    *keys_out = last + 1 - pkvi_first_key(span->first_position, window);
+    struct pkvi_keys keys = pkvi_attend_keys(args, first, last);
+    return keys.begin < keys.end ? keys.end - keys.begin : 0;
+}
+
+/* Keys that the rows of a span see in the launch's range, summed over rows; and the keys that at
+ * least one sees. */
+static void span_keys(const struct pkv_args_attend *args, const struct pkv_row_span *span,
+                      uint64_t *pairs_out, uint64_t *keys_out)
+{
+    *keys_out = key_count(args, span->first_position, span->first_position + span->rows - 1);
     *pairs_out = 0;
     for (uint32_t row = 0; row < span->rows; row++) {
         uint32_t position = span->first_position + row;
-        *pairs_out += position + 1 - pkvi_first_key(position, window);
+        *pairs_out += key_count(args, position, position);
     }
 }
 
@@ -80,11 +86,13 @@ void pkvi_cost_attend(const void *args, struct pkv_cost *cost_out)
     uint64_t entry_bytes = pkvi_kv_entry_bytes(attend->kv_type, attend->head_dim);
     uint64_t values = (uint64_t)attend->rows * attend->heads * attend->head_dim;
     double per_pair = 4.0 * attend->head_dim + EXP_FLOPS + (attend->softcap > 0 ? EXP_FLOPS : 0);
+    uint64_t carry = pkvi_attend_carry_bytes(attend->rows, attend->heads, attend->head_dim);
+    uint64_t written = attend->carry_out ? carry : act_bytes(&attend->out, attend->rows);
     *cost_out =
-        (struct pkv_cost){.local_bytes = 4 * values + act_bytes(&attend->out, attend->rows)};
+        (struct pkv_cost){.local_bytes = 4 * values + (attend->carry_in ? carry : 0) + written};
     for (uint32_t i = 0; i < attend->span_count; i++) {
         uint64_t pairs, keys;
-        span_keys(&spans[i], attend->window, &pairs, &keys);
+        span_keys(attend, &spans[i], &pairs, &keys);
         cost_out->flops += per_pair * attend->heads * (double)pairs;
         cost_out->local_bytes += keys * attend->kv_heads * entry_bytes;
     }

@@ -166,14 +166,22 @@ struct pkv_args_rope {
 };
 
 /*
- * K and V of one sequence in one layer. Token t of KV head h is slot t % 32 of the page
- * page[h * page_stride + (t / 32) % ring_pages]; ring_pages = page_stride where nothing is reused.
- * A page holds 32 entries, an entry pkvi_kv_entry_bytes(): K then V, each head_dim values
- * (q8_0: head_dim i8, then head_dim / 32 f16 scales).
+ * K and V of one sequence in one layer. Token t of KV head h is slot t % 32 of page t / 32. A page
+ * holds 32 entries, an entry pkvi_kv_entry_bytes(): K then V, each head_dim values (q8_0: head_dim
+ * i8, then head_dim / 32 f16 scales).
  */
 struct pkv_kv_view {
-    pkv_addr page; /* pkv_addr [kv_heads][page_stride] */
-    uint32_t page_stride, ring_pages;
+    /* pkv_addr [.]: of page p, KV head h: page[p % ring_pages * page_stride + h * head_stride] */
+    pkv_addr page;
+    uint32_t head_stride, page_stride;
+    uint32_t ring_pages; /* the number of pages where nothing is reused */
+    uint32_t first_page; /* pages before it are not here: who reads them brings a tile */
+};
+
+/* Pages of one sequence in one layer that are not where its view says, as many as are read. */
+struct pkv_kv_tile {
+    pkv_addr page; /* pkv_addr [.]: of page first_page + i, KV head h: page[i * page_stride + h] */
+    uint32_t first_page, page_stride;
 };
 
 /* Consecutive tokens of one sequence among the rows of a step. */
@@ -199,6 +207,11 @@ struct pkv_args_append {
  * score = scale * q.k (scale > 0), then softcap * tanh(score / softcap) where softcap > 0.
  * Source: Dao et al., FlashAttention-2, arXiv:2307.08691 (online softmax); Flash-Decoding (split
  * keys).
+ *
+ * Launches over adjacent ranges of keys in ascending order, each but the first with carry_in and
+ * each but the last with carry_out, give the bits of one launch over all keys. A row head that
+ * sees no key of a range passes through; by the last launch it must have seen one. All of tile,
+ * range and carry 0: every key in one launch.
  */
 struct pkv_args_attend {
     pkv_addr q;         /* f32 [rows][q_stride] */
@@ -211,6 +224,15 @@ struct pkv_args_attend {
     enum pkv_kv_type kv_type;
     float scale, softcap;
     uint32_t span_count, rows, heads, kv_heads, head_dim, window, q_stride;
+    /* Where pages before the view's first_page are; page 0: none is read. Only with one span. */
+    struct pkv_kv_tile tile;
+    /* Keys of every sequence to handle: multiples of PKV_SPLIT_KEYS; key_end 0: to the end. */
+    uint32_t key_begin, key_end;
+    /* pkvi_attend_carry_bytes() or 0, what row heads come to so far: largest scores f32
+     * [rows][heads], sums of exp(score - largest) likewise, values weighted so [..][head_dim]. */
+    pkv_addr carry;
+    uint32_t carry_in;  /* 1: start from carry */
+    uint32_t carry_out; /* 1: leave the result in carry; out and lse stay as they are */
 };
 
 /* x = cap * tanh(x / cap) */
@@ -238,6 +260,9 @@ uint32_t pkvi_kv_entry_bytes(enum pkv_kv_type type, uint32_t head_dim);
  */
 uint64_t pkvi_attend_scratch_bytes(uint32_t max_rows, uint32_t max_keys, uint32_t heads,
                                    uint32_t kv_heads, uint32_t head_dim, uint32_t threads);
+
+/* Bytes of pkv_args_attend.carry. */
+uint64_t pkvi_attend_carry_bytes(uint32_t rows, uint32_t heads, uint32_t head_dim);
 
 /* What a CPU kernel gets as native_stream. */
 struct pkvi_cpu_stream {

@@ -13,6 +13,7 @@
 
 struct ahead {
     const struct pkv_kv_view *view;
+    const struct pkv_kv_tile *tile; /* of the pages before the view's first */
     uint32_t kv_head, entry_bytes;
     uint32_t key, end;   /* keys left */
     const uint8_t *line; /* in the page at hand */
@@ -28,7 +29,8 @@ struct ahead_lines {
 PKV_INLINE struct ahead_lines ahead_take(struct ahead *ahead, uint32_t line_count)
 {
     if (ahead->line_count == 0 && ahead->key < ahead->end) {
-        ahead->line = pkvi_kv_entry(ahead->view, ahead->kv_head, ahead->key, ahead->entry_bytes);
+        ahead->line = pkvi_kv_entry_or_tile(ahead->view, ahead->tile, ahead->kv_head, ahead->key,
+                                            ahead->entry_bytes);
         ahead->line_count = PKV_PAGE_TOKENS * ahead->entry_bytes / AHEAD_LINE_BYTES;
         ahead->key += PKV_PAGE_TOKENS;
     }

@@ -47,6 +47,13 @@ struct tile {
     struct ahead *ahead;
 };
 
+/* The entry of the key at `position`. */
+static const uint8_t *entry_of(const struct tile *tile, uint32_t position)
+{
+    return pkvi_kv_entry_or_tile(tile->view, &tile->args->tile, tile->kv_head, position,
+                                 tile->entry_bytes);
+}
+
 static uint32_t block_count(const struct tile *tile)
 {
     return (tile->row_heads + PKV_BLOCK_ROWS - 1) / PKV_BLOCK_ROWS;
@@ -80,15 +87,24 @@ static struct range range_of_block(const struct tile *tile, uint32_t base, uint3
     return (struct range){low.begin, high.end};
 }
 
+/* Row of the step and query head of a row head. */
+static uint32_t row_of(const struct tile *tile, uint32_t row_head)
+{
+    return tile->row + row_head / tile->group;
+}
+
+static uint32_t head_of(const struct tile *tile, uint32_t row_head)
+{
+    return tile->kv_head * tile->group + row_head % tile->group;
+}
+
 /* q of the tile, blocks of row heads side by side. */
 static void pack_queries(const struct tile *tile)
 {
     const struct pkv_args_attend *args = tile->args;
     for (uint32_t i = 0; i < tile->row_heads; i++) {
-        uint32_t row = tile->row + i / tile->group;
-        uint32_t head = tile->kv_head * tile->group + i % tile->group;
-        const float *q = PKV_AT(const float, args->q) + (uint64_t)row * args->q_stride +
-                         (uint64_t)head * args->head_dim;
+        const float *q = PKV_AT(const float, args->q) + (uint64_t)row_of(tile, i) * args->q_stride +
+                         (uint64_t)head_of(tile, i) * args->head_dim;
         float *out = tile->q + (uint64_t)(i / tile->block_rows) * PKV_BLOCK_ROWS * args->head_dim +
                      i % tile->block_rows;
         for (uint32_t channel = 0; channel < args->head_dim; channel++) {
@@ -134,8 +150,7 @@ static void score_keys(const struct tile *tile, uint32_t base, struct range all)
     float *second = tile->panel + 16 * args->head_dim;
     for (uint32_t key = all.begin / PKV_PAGE_TOKENS * PKV_PAGE_TOKENS; key < all.end;
          key += PKV_PAGE_TOKENS) {
-        const uint8_t *entry =
-            pkvi_kv_entry(tile->view, tile->kv_head, base + key, tile->entry_bytes);
+        const uint8_t *entry = entry_of(tile, base + key);
         if (few_scores(args->kv_type, tile->row_heads, entry, tile->entry_bytes, args->head_dim,
                        tile->q, tile->scores + key, tile->ahead)) {
             continue;
@@ -213,9 +228,7 @@ static void load_values(const struct tile *tile, uint32_t base, struct range all
         fetch_ahead(tile->ahead, lines);
         uint32_t page_end = (key / PKV_PAGE_TOKENS + 1) * PKV_PAGE_TOKENS;
         uint32_t end = page_end < all.end ? page_end : all.end;
-        const uint8_t *value =
-            pkvi_kv_entry(tile->view, tile->kv_head, base + key, tile->entry_bytes) +
-            tile->entry_bytes / 2;
+        const uint8_t *value = entry_of(tile, base + key) + tile->entry_bytes / 2;
         float *out = tile->panel + key * 16;
         switch (args->kv_type) {
 #define VALUES_CASE(type)                                                                          \
@@ -254,9 +267,8 @@ static bool sum_few_values(const struct tile *tile, uint32_t base, struct range 
     for (uint32_t key = all.begin; key < all.end;) {
         uint32_t page_end = (key / PKV_PAGE_TOKENS + 1) * PKV_PAGE_TOKENS;
         uint32_t end = page_end < all.end ? page_end : all.end;
-        const uint8_t *entry =
-            pkvi_kv_entry(tile->view, tile->kv_head, base + key, tile->entry_bytes);
-        few.page[few.page_count++] = (struct few_page){entry + tile->entry_bytes / 2, end - key};
+        const uint8_t *value = entry_of(tile, base + key) + tile->entry_bytes / 2;
+        few.page[few.page_count++] = (struct few_page){value, end - key};
         key = end;
     }
     return few_values(tile->args->kv_type, &few);
@@ -320,21 +332,46 @@ static void merge(const struct tile *tile, uint32_t split, const struct partial 
     }
 }
 
+/* Totals before the first split: none, or what earlier launches came to. */
 static void start(const struct tile *tile)
 {
+    const struct pkv_args_attend *args = tile->args;
+    memset(tile->total.values, 0, (uint64_t)tile->row_heads * tile->padded * sizeof(float));
     for (uint32_t i = 0; i < tile->row_heads; i++) {
         tile->total.max[i] = -INFINITY;
         tile->total.sum[i] = 0.0f;
+        if (args->carry_in) {
+            struct pkvi_carry carry = pkvi_attend_carry(args, row_of(tile, i), head_of(tile, i));
+            tile->total.max[i] = *carry.max;
+            tile->total.sum[i] = *carry.sum;
+            memcpy(tile->total.values + (uint64_t)i * tile->padded, carry.values,
+                   args->head_dim * sizeof(float));
+        }
     }
-    memset(tile->total.values, 0, (uint64_t)tile->row_heads * tile->padded * sizeof(float));
+}
+
+/* Totals so far, for the next launch. */
+static void hand_over(const struct tile *tile)
+{
+    const struct pkv_args_attend *args = tile->args;
+    for (uint32_t i = 0; i < tile->row_heads; i++) {
+        struct pkvi_carry carry = pkvi_attend_carry(args, row_of(tile, i), head_of(tile, i));
+        *carry.max = tile->total.max[i];
+        *carry.sum = tile->total.sum[i];
+        memcpy(carry.values, tile->total.values + (uint64_t)i * tile->padded,
+               args->head_dim * sizeof(float));
+    }
 }
 
 static void finish(const struct tile *tile)
 {
     const struct pkv_args_attend *args = tile->args;
+    if (args->carry_out) {
+        hand_over(tile);
+        return;
+    }
     for (uint32_t i = 0; i < tile->row_heads; i++) {
-        uint32_t row = tile->row + i / tile->group;
-        uint32_t head = tile->kv_head * tile->group + i % tile->group;
+        uint32_t row = row_of(tile, i), head = head_of(tile, i);
         float *values = tile->total.values + (uint64_t)i * tile->padded;
         struct v16 inverse = v16_set1(1.0f / tile->total.sum[i]);
         for (uint32_t channel = 0; channel < tile->padded; channel += 16) {
@@ -391,7 +428,7 @@ static struct partial partial_of(const struct tile *tile, const struct pkvi_atte
                             partial->values + first * tile->padded};
 }
 
-/* Fetch a split of a unit ahead. */
+/* Fetch a split of a unit ahead, one that it has. */
 static void look_ahead(const struct pkvi_attend_plan *plan, const struct pkvi_attend_unit *unit,
                        uint32_t split, struct ahead *ahead)
 {
@@ -402,6 +439,7 @@ static void look_ahead(const struct pkvi_attend_plan *plan, const struct pkvi_at
     uint32_t last = position + item->rows;
     *ahead = (struct ahead){
         .view = PKV_AT(const struct pkv_kv_view, plan->args->views) + item->span->view,
+        .tile = &plan->args->tile,
         .kv_head = unit->kv_head,
         .entry_bytes = pkvi_kv_entry_bytes(plan->args->kv_type, plan->args->head_dim),
         .key = begin > first * PKV_PAGE_TOKENS ? begin : first * PKV_PAGE_TOKENS,
@@ -422,7 +460,9 @@ static void attend_splits(const struct pkvi_attend_plan *plan, uint32_t number,
         } else if (number + plan->threads < plan->unit_count) {
             /* likely this thread's next unit; if not, another's */
             struct pkvi_attend_unit next = pkvi_attend_unit(plan, number + plan->threads);
-            look_ahead(plan, &next, next.first_split, tile->ahead);
+            if (next.splits > 0) {
+                look_ahead(plan, &next, next.first_split, tile->ahead);
+            }
         }
         struct partial part =
             kept ? partial_of(tile, kept, split - item->first_split) : tile->split;
@@ -442,8 +482,8 @@ static void attend_unit(void *context, uint32_t number, uint32_t worker)
     struct ahead ahead = {0};
     tile.ahead = &ahead;
     pack_queries(&tile);
-    start(&tile);
     if (item->chunks == 1) {
+        start(&tile);
         attend_splits(plan, number, &unit, &tile, NULL);
         finish(&tile);
         return;
@@ -452,6 +492,7 @@ static void attend_unit(void *context, uint32_t number, uint32_t worker)
     attend_splits(plan, number, &unit, &tile, &kept);
     /* acq_rel: the last unit of the tile sees what all others wrote */
     if (atomic_fetch_add_explicit(kept.done, 1, memory_order_acq_rel) + 1 == item->chunks) {
+        start(&tile);
         for (uint32_t i = 0; i < item->splits; i++) {
             struct partial part = partial_of(&tile, &kept, i);
             merge(&tile, item->first_split + i, &part);

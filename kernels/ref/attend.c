@@ -31,7 +31,8 @@ static void load_split(const struct pkv_args_attend *args, const struct pkv_kv_v
 {
     uint32_t entry_bytes = pkvi_kv_entry_bytes(args->kv_type, args->head_dim);
     for (uint32_t j = split->begin; j < split->end; j++) {
-        const uint8_t *entry = pkvi_kv_entry(view, kv_head, first_key + j, entry_bytes);
+        const uint8_t *entry =
+            pkvi_kv_entry_or_tile(view, &args->tile, kv_head, first_key + j, entry_bytes);
         for (uint32_t i = 0; i < args->head_dim; i++) {
             split->k[i * PKV_SPLIT_KEYS + j] =
                 pkvi_ref_kv_load(args->kv_type, entry, args->head_dim, i);
@@ -91,9 +92,31 @@ static void merge(struct partial *total, const struct partial *partial, uint32_t
     }
 }
 
+/* What earlier launches came to, or nothing. */
+static void start(const struct pkv_args_attend *args, uint32_t row, uint32_t head,
+                  struct partial *total)
+{
+    total->max = -INFINITY;
+    total->sum = 0.0f;
+    memset(total->values, 0, args->head_dim * sizeof *total->values);
+    if (args->carry_in) {
+        struct pkvi_carry carry = pkvi_attend_carry(args, row, head);
+        total->max = *carry.max;
+        total->sum = *carry.sum;
+        memcpy(total->values, carry.values, args->head_dim * sizeof *total->values);
+    }
+}
+
 static void finish(const struct pkv_args_attend *args, uint32_t row, uint32_t head,
                    const struct partial *total)
 {
+    if (args->carry_out) {
+        struct pkvi_carry carry = pkvi_attend_carry(args, row, head);
+        *carry.max = total->max;
+        *carry.sum = total->sum;
+        memcpy(carry.values, total->values, args->head_dim * sizeof *total->values);
+        return;
+    }
     float inverse = 1.0f / total->sum;
     for (uint32_t i = 0; i < args->head_dim; i++) {
         total->values[i] *= inverse;
@@ -137,19 +160,20 @@ static void attend_unit(void *context, uint32_t unit, uint32_t worker)
         pkvi_span_of_row(PKV_AT(const struct pkv_row_span, args->spans), row);
     const struct pkv_kv_view *view = PKV_AT(const struct pkv_kv_view, args->views) + span->view;
     uint32_t position = span->first_position + (row - span->first_row);
-    uint32_t first_key = pkvi_first_key(position, args->window);
+    struct pkvi_keys keys = pkvi_attend_keys(args, position, position);
     const float *q = PKV_AT(const float, args->q) + (uint64_t)row * args->q_stride;
 
     struct workspace work = workspace_of(args, worker);
     for (uint32_t g = 0; g < group; g++) {
-        work.maximum[g] = -INFINITY;
-        work.sum[g] = 0.0f;
+        struct partial total = {.values = work.total + g * head_dim};
+        start(args, row, kv_head * group + g, &total);
+        work.maximum[g] = total.max;
+        work.sum[g] = total.sum;
     }
-    memset(work.total, 0, (uint64_t)group * head_dim * sizeof *work.total);
-    for (uint32_t base = first_key / PKV_SPLIT_KEYS * PKV_SPLIT_KEYS; base <= position;
+    for (uint32_t base = keys.begin / PKV_SPLIT_KEYS * PKV_SPLIT_KEYS; base < keys.end;
          base += PKV_SPLIT_KEYS) {
-        work.split.begin = first_key > base ? first_key - base : 0;
-        work.split.end = position - base < PKV_SPLIT_KEYS ? position - base + 1 : PKV_SPLIT_KEYS;
+        work.split.begin = keys.begin > base ? keys.begin - base : 0;
+        work.split.end = keys.end - base < PKV_SPLIT_KEYS ? keys.end - base : PKV_SPLIT_KEYS;
         load_split(args, view, kv_head, base, &work.split);
         for (uint32_t g = 0; g < group; g++) {
             struct partial partial = {.values = work.values};

@@ -350,7 +350,7 @@ static void write_tables(const struct pkv_session *s, unsigned char *tables)
         uint64_t block_bytes = layer_block_bytes(s, l), page_bytes = block_bytes / heads;
         for (uint32_t q = 0; q < s->config.sequences; q++) {
             views[(size_t)l * s->config.sequences + q] = (struct pkv_kv_view){
-                .page = page_table, .page_stride = blocks, .ring_pages = blocks};
+                .page = page_table, .head_stride = blocks, .page_stride = 1, .ring_pages = blocks};
             for (uint32_t h = 0; h < heads; h++) {
                 for (uint32_t p = 0; p < blocks; p++) {
                     *pages++ = block + p * block_bytes + h * page_bytes;

@@ -52,7 +52,7 @@ static void check_case(uint32_t cpu, enum pkv_kv_type type, uint32_t kv_heads, u
             check_values(&c, c.v[0] + t * c.stride + h * head_dim, t, h, 1);
         }
     }
-    uint64_t bytes = (uint64_t)c.views[0].page_stride * kv_heads * PKV_PAGE_TOKENS *
+    uint64_t bytes = (uint64_t)c.views[0].ring_pages * kv_heads * PKV_PAGE_TOKENS *
                      pkvi_kv_entry_bytes(type, head_dim);
     uint8_t *scalar = pkvt_alloc(bytes);
     memcpy(scalar, c.pages[0], bytes);
@@ -110,7 +110,7 @@ static void test_append__special_values__as_the_scalar_conversion(void **state)
             for (uint32_t i = 0; i < 2; i++) {
                 pkv_addr page = pkvi_addr(memory[i]);
                 struct pkv_kv_view view = {
-                    .page = pkvi_addr(&page), .page_stride = 1, .ring_pages = 1};
+                    .page = pkvi_addr(&page), .head_stride = 1, .page_stride = 1, .ring_pages = 1};
                 struct pkv_row_span span = {.rows = 1};
                 struct pkv_args_append args = {.k = pkvi_addr(x),
                                                .v = pkvi_addr(x),

@@ -1,7 +1,7 @@
 /*
  * Attention: every variant against sums in double over shapes, formats, windows and ragged steps;
  * and the promise of the canonical order: a row's bits depend neither on the rows beside it nor
- * on threads.
+ * on threads, nor on how many launches share its keys.
  */
 #include "tests/support/kernel_test.h"
 #include "tests/support/kv_case.h"
@@ -286,6 +286,244 @@ static void test_attend__window_and_softcap__close_and_equal(void **state)
     CHECK_SHAPES(shapes, "window");
 }
 
+/* Sequence 0 of a step as it lies while some of it is elsewhere: pages before view.first_page only
+ * in copies, all others in a ring of their own; a page table entry that must not be read crashes.
+ */
+struct away {
+    struct pkv_kv_view view;
+    pkv_addr *page;    /* of the view */
+    uint8_t *copies;   /* every page, by page and KV head */
+    pkv_addr *tile;    /* table of the tile at hand */
+    uint32_t stride;   /* of the tile's table */
+    uint32_t kv_heads; /* used of it */
+    uint32_t pages;    /* of the sequence */
+    uint64_t page_bytes;
+};
+#define AWAY_NOWHERE 64u /* an address that nothing lies at */
+
+static void away_open(struct away *away, const struct step *step, struct pkvt_rng *rng)
+{
+    const struct pkvt_kv_case *kv = &step->kv;
+    const struct pkv_kv_view *view = &kv->views[0];
+    uint32_t heads = kv->kv_heads, pages = (kv->tokens[0] + PKV_PAGE_TOKENS - 1) / PKV_PAGE_TOKENS;
+    uint32_t first = pkvt_rng_below(rng, pages); /* at least one page stays */
+    uint32_t ring = pages - pkvt_rng_below(rng, first + 1);
+    *away = (struct away){
+        .page_bytes = (uint64_t)PKV_PAGE_TOKENS * pkvi_kv_entry_bytes(kv->type, kv->head_dim),
+        .stride = heads + pkvt_rng_below(rng, 3),
+        .kv_heads = heads,
+        .pages = pages,
+    };
+    away->page = pkvt_alloc((uint64_t)ring * (heads + 1) * sizeof *away->page);
+    away->tile = pkvt_alloc((uint64_t)pages * away->stride * sizeof *away->tile);
+    away->copies = pkvt_alloc(pages * heads * away->page_bytes);
+    away->view = (struct pkv_kv_view){.page = pkvi_addr(away->page),
+                                      .head_stride = 1,
+                                      .page_stride = heads + 1,
+                                      .ring_pages = ring,
+                                      .first_page = first};
+    for (uint32_t i = 0; i < ring * (heads + 1); i++) {
+        away->page[i] = AWAY_NOWHERE;
+    }
+    for (uint32_t p = 0; p < pages; p++) {
+        for (uint32_t h = 0; h < heads; h++) {
+            pkv_addr from = kv->page[0][p * view->page_stride + h * view->head_stride];
+            uint8_t *copy = away->copies + ((uint64_t)p * heads + h) * away->page_bytes;
+            memcpy(copy, PKV_AT(const uint8_t, from), away->page_bytes);
+            if (p >= first) {
+                away->page[p % ring * (heads + 1) + h] = from;
+            }
+        }
+    }
+}
+
+static void away_close(struct away *away)
+{
+    free(away->page);
+    free(away->tile);
+    free(away->copies);
+}
+
+/* A tile for the keys of a launch: no more pages than it needs, none where it needs none. */
+static struct pkv_kv_tile away_tile(const struct away *away, uint32_t key_begin, uint32_t key_end)
+{
+    uint32_t begin = key_begin / PKV_PAGE_TOKENS, end = away->view.first_page;
+    if (key_end > 0 && key_end / PKV_PAGE_TOKENS < end) {
+        end = key_end / PKV_PAGE_TOKENS;
+    }
+    if (begin >= end) {
+        return (struct pkv_kv_tile){0};
+    }
+    for (uint32_t i = 0; i < away->pages * away->stride; i++) {
+        away->tile[i] = AWAY_NOWHERE;
+    }
+    for (uint32_t p = begin; p < end; p++) {
+        for (uint32_t h = 0; h < away->kv_heads; h++) {
+            away->tile[(p - begin) * away->stride + h] =
+                pkvi_addr(away->copies + ((uint64_t)p * away->kv_heads + h) * away->page_bytes);
+        }
+    }
+    return (struct pkv_kv_tile){pkvi_addr(away->tile), begin, away->stride};
+}
+
+/* All that a launch writes: f32, q8 with blocks, lse. */
+struct results {
+    void *part[4];
+    uint64_t bytes[4];
+};
+
+static struct results results_of(const struct pkv_args_attend *args)
+{
+    uint64_t values = (uint64_t)args->rows * args->heads * args->head_dim;
+    bool q8 = args->out.q8 != 0;
+    return (struct results){
+        .part = {PKV_AT(void, args->out.f32), PKV_AT(void, args->out.q8),
+                 PKV_AT(void, args->out.block), PKV_AT(void, args->lse)},
+        .bytes = {values * sizeof(float), q8 ? values : 0,
+                  q8 ? values / PKV_ACT_BLOCK * sizeof(struct pkv_act_block) : 0,
+                  (uint64_t)args->rows * args->heads * sizeof(float)},
+    };
+}
+
+#define RANGES_MOST 5u
+
+/* Launches over [cut[i], cut[i + 1]), the last one to the end; none but it writes results. */
+static void run_ranges(const struct pkv_args_attend *whole, const struct away *away, uint32_t cpu,
+                       uint32_t threads, const uint32_t *cut, uint32_t ranges)
+{
+    struct pkv_args_attend args = *whole;
+    struct results results = results_of(whole);
+    uint64_t bytes = pkvi_attend_carry_bytes(args.rows, args.heads, args.head_dim);
+    void *carry = pkvt_alloc(bytes);
+    for (uint32_t i = 0; i < 4; i++) {
+        if (results.bytes[i] > 0) {
+            memset(results.part[i], 0x7f, results.bytes[i]);
+        }
+    }
+    for (uint32_t range = 0; range < ranges; range++) {
+        args.carry = pkvi_addr(carry);
+        args.carry_in = range > 0;
+        args.carry_out = range + 1 < ranges;
+        args.key_begin = cut[range];
+        args.key_end = args.carry_out ? cut[range + 1] : 0;
+        if (away) {
+            args.views = pkvi_addr(&away->view);
+            args.tile = away_tile(away, args.key_begin, args.key_end);
+        }
+        pkvt_run(cpu, PKV_OP_ATTEND, &args, threads);
+        for (uint32_t i = 0; args.carry_out && i < 4; i++) {
+            for (uint64_t at = 0; at < results.bytes[i]; at++) {
+                assert_int_equal(((const uint8_t *)results.part[i])[at], 0x7f);
+            }
+        }
+    }
+    free(carry);
+}
+
+/* Ascending multiples of a split, 0 first; some may lie beyond the last key. */
+static uint32_t random_cuts(struct pkvt_rng *rng, uint32_t keys, uint32_t *cut_out)
+{
+    uint32_t ranges = 0, next = 0, most = 2 + pkvt_rng_below(rng, RANGES_MOST - 1);
+    do {
+        cut_out[ranges++] = next;
+        next += PKV_SPLIT_KEYS * (1 + pkvt_rng_below(rng, 3));
+    } while (ranges < most && (ranges < 2 || next < keys + 2 * PKV_SPLIT_KEYS));
+    return ranges;
+}
+
+static void check_ranges(uint32_t cpu, const struct shape *s, uint32_t tries, uint32_t number)
+{
+    struct pkvt_rng rng = {number + 1};
+    struct step step;
+    step_open(&step, s, 2);
+    struct results results = results_of(&step.args);
+    void *want[4];
+    pkvt_run(cpu, PKV_OP_ATTEND, &step.args, 1);
+    for (uint32_t i = 0; i < 4; i++) {
+        want[i] = pkvt_alloc(results.bytes[i] + 1);
+        if (results.bytes[i] > 0) {
+            memcpy(want[i], results.part[i], results.bytes[i]);
+        }
+    }
+    for (uint32_t n = 0; n < tries; n++) {
+        uint32_t cut[RANGES_MOST], threads = 1 + n % 2;
+        uint32_t ranges = random_cuts(&rng, step.kv.tokens[0], cut);
+        struct away away = {0};
+        bool elsewhere = s->spans == 1;
+        if (elsewhere) {
+            away_open(&away, &step, &rng);
+        }
+        run_ranges(&step.args, elsewhere ? &away : NULL, cpu, threads, cut, ranges);
+        away_close(&away);
+        for (uint32_t i = 0; i < 4; i++) {
+            if (results.bytes[i] > 0 && memcmp(want[i], results.part[i], results.bytes[i]) != 0) {
+                fail_msg("%s ranges %u, try %u: %u launches, %u threads: other bits in part %u",
+                         pkvi_cpu_name((enum pkv_cpu)cpu), number, n, ranges, threads, i);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        free(want[i]);
+    }
+    step_close(&step);
+}
+
+static void test_attend__ranges_of_keys__bits_of_one_launch(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {
+        /* decode */
+        {PKV_KV_F16, 9, 3, 64, 0, 0, 0, 1, {{1500, 1}}},
+        {PKV_KV_Q8_0, 3, 1, 64, 0, 0, 0, 1, {{1023, 1}}},
+        {PKV_KV_F16, 4, 1, 80, 0, 30.0f, 0, 1, {{1300, 1}}},
+        {PKV_KV_Q8_0, 4, 1, 256, 0, 0, 0, 1, {{1024, 1}}},
+        {PKV_KV_F16, 2, 2, 256, 0, 20.0f, 0, 1, {{800, 1}}},
+        /* rows of which the first see nothing of the last range or two */
+        {PKV_KV_F16, 4, 2, 64, 0, 0, 0, 1, {{500, 70}}},
+        {PKV_KV_Q8_0, 4, 2, 64, 0, 20.0f, 0, 1, {{1010, 30}}},
+        {PKV_KV_F16, 2, 1, 80, 0, 0, 0, 1, {{766, 5}}},
+        {PKV_KV_Q8_0, 2, 1, 256, 0, 30.0f, 0, 1, {{760, 17}}},
+        {PKV_KV_F16, 2, 1, 256, 0, 0, 0, 1, {{250, 41}}},
+        /* windows, so that some see nothing of the first ranges */
+        {PKV_KV_F16, 4, 1, 64, 100, 0, 0, 1, {{600, 1}}},
+        {PKV_KV_F16, 4, 2, 64, 270, 0, 0, 1, {{500, 70}}},
+        {PKV_KV_Q8_0, 2, 1, 64, 1, 0, 0, 1, {{1020, 9}}},
+        /* without tiles: several spans, a ring */
+        {PKV_KV_F16, 4, 2, 64, 0, 0, 0, 3, {{700, 1}, {300, 20}, {0, 3}}},
+        {PKV_KV_BF16, 4, 1, 64, 64, 0, 5, 2, {{650, 40}, {300, 1}}},
+        {PKV_KV_F32, 4, 2, 32, 300, 5.0f, 0, 2, {{20, 1}, {520, 6}}},
+    };
+    PKVT_FOR_EACH_CPU(cpu)
+    {
+        for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+            check_ranges(cpu, &shapes[i], cpu == PKVT_CPU_SIMDE ? 2 : 8, i);
+        }
+    }
+}
+
+/* A range that no row sees anything of leaves bits as they are, also where nothing came before. */
+static void test_attend__range_that_no_row_sees__passes_through(void **state)
+{
+    (void)state;
+    static const struct shape shape = {PKV_KV_F16, 4, 2, 64, 50, 0, 0, 1, {{600, 20}}};
+    static const uint32_t cut[] = {0, 256, 512, 768, 1024};
+    PKVT_FOR_EACH_CPU(cpu)
+    {
+        struct step step;
+        step_open(&step, &shape, 2);
+        struct results results = results_of(&step.args);
+        void *want = pkvt_alloc(results.bytes[0]);
+        pkvt_run(cpu, PKV_OP_ATTEND, &step.args, 1);
+        memcpy(want, results.part[0], results.bytes[0]);
+        for (uint32_t threads = 1; threads <= 2; threads++) {
+            run_ranges(&step.args, NULL, cpu, threads, cut, 5);
+            assert_memory_equal(want, results.part[0], results.bytes[0]);
+        }
+        free(want);
+        step_close(&step);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +532,8 @@ int main(void)
         cmocka_unit_test(test_attend__ragged_step__close_and_equal),
         cmocka_unit_test(test_attend__every_format_group_and_size__close_and_equal),
         cmocka_unit_test(test_attend__window_and_softcap__close_and_equal),
+        cmocka_unit_test(test_attend__ranges_of_keys__bits_of_one_launch),
+        cmocka_unit_test(test_attend__range_that_no_row_sees__passes_through),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

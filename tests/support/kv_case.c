@@ -24,8 +24,11 @@ static void open_pages(struct pkvt_kv_case *c, uint32_t sequence, struct pkvt_rn
         c->page[sequence][i - 1] = c->page[sequence][j];
         c->page[sequence][j] = page;
     }
-    c->views[sequence] = (struct pkv_kv_view){
-        .page = pkvi_addr(c->page[sequence]), .page_stride = per_head, .ring_pages = per_head};
+    bool by_page = sequence % 2 == 1; /* both orders of a table are in use */
+    c->views[sequence] = (struct pkv_kv_view){.page = pkvi_addr(c->page[sequence]),
+                                              .head_stride = by_page ? 1 : per_head,
+                                              .page_stride = by_page ? c->kv_heads : 1,
+                                              .ring_pages = per_head};
 }
 
 void pkvt_kv_case_open(struct pkvt_kv_case *c, uint64_t seed)
@@ -107,9 +110,9 @@ void pkvt_kv_case_read(const struct pkvt_kv_case *c, uint32_t sequence, uint32_t
 {
     const struct pkv_kv_view *view = &c->views[sequence];
     uint32_t entry_bytes = pkvi_kv_entry_bytes(c->type, c->head_dim);
-    uint32_t page = kv_head * view->page_stride + position / PKV_PAGE_TOKENS % view->ring_pages;
-    const uint8_t *entry =
-        PKV_AT(const uint8_t, c->page[sequence][page]) + position % PKV_PAGE_TOKENS * entry_bytes;
+    uint32_t page = position / PKV_PAGE_TOKENS % view->ring_pages;
+    pkv_addr base = c->page[sequence][page * view->page_stride + kv_head * view->head_stride];
+    const uint8_t *entry = PKV_AT(const uint8_t, base) + position % PKV_PAGE_TOKENS * entry_bytes;
     for (uint32_t i = 0; i < c->head_dim; i++) {
         out[i] = value_of(c, entry + which * (entry_bytes / 2), i);
     }
