@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Says which rows of `pivotkv bench --json` moved beyond noise between two files.
+"""Says which rows of `pivotkv bench --json` or `pivotkv link --json` moved beyond noise between two files.
 
 A row moved when the ranges from the 10th to the 90th percentile of its samples do not overlap and its median changed by
-more than 3 %. Exits with 0 whatever moved.
+more than 3 %. Exits with 0 whatever moved. With --within only rows whose medians differ by more are listed.
 """
 import argparse
 import json
@@ -11,7 +11,9 @@ import sys
 SMALLEST_MOVE = 0.03
 # What names a row, in the order of the table; all that a row has of it must be equal for two rows to be the same test.
 KEYS = ("model", "model_filename", "synthetic", "device", "cpu", "threads", "n_threads", "kv_policy", "policy", "kv_budget",
-        "budget", "kv_cache_dtype", "pyramid", "n_prompt", "n_gen", "n_depth", "n_parallel")
+        "budget", "kv_cache_dtype", "pyramid", "n_prompt", "n_gen", "n_depth", "n_parallel",
+        "name", "memory", "node", "streams", "compute", "piece_bytes", "pieces", "single")
+UNITS = {"ts": "t/s", "gbps": "GB/s", "us": "us", "gops": "Gop/s"}
 
 
 class Failure(Exception):
@@ -28,16 +30,30 @@ def percentile(samples, share):
 
 class Row:
     def __init__(self, record):
-        samples = record.get("samples_ts") or []
-        self.samples = len(samples)
+        unit = unit_of(record)
+        samples = record.get(f"samples_{unit}") or []
+        self.samples, self.less_is_better = len(samples), unit == "us"
 
         def figure(name, share):
+            name = f"{name}_{unit}"
             return record[name] if name in record else percentile(samples, share)
 
-        self.median, self.low, self.high = figure("median_ts", 0.5), figure("p10_ts", 0.1), figure("p90_ts", 0.9)
+        self.median, self.low, self.high = figure("median", 0.5), figure("p10", 0.1), figure("p90", 0.9)
+
+
+def unit_of(record):
+    """None: another kind of record."""
+    return next((unit for unit in UNITS if record.get(f"samples_{unit}") or f"median_{unit}" in record), None)
 
 
 def name_of(record):
+    if "name" in record:
+        parts = [record["name"]]
+        if "piece_bytes" in record:
+            parts += [record["memory"], f"{record['piece_bytes']} x {record['pieces']}"]
+            parts += [f"{record['streams']} streams"] if record["streams"] != 1 else []
+            parts += [f"beside {record['compute']}"] if record["compute"] != "none" else []
+        return " ".join(parts)
     parts = []
     if record.get("n_prompt"):
         parts.append(f"pp{record['n_prompt']}")
@@ -62,8 +78,8 @@ def read(path):
                     raise Failure(f"{path}:{number}: expected a JSON object a line") from None
                 if not isinstance(record, dict):
                     raise Failure(f"{path}:{number}: expected a JSON object a line")
-                if not record.get("samples_ts") and "median_ts" not in record:
-                    continue  # another kind of record
+                if unit_of(record) is None:
+                    continue
                 for name in ("model", "model_filename"):  # the same file, wherever it lies
                     if isinstance(record.get(name), str):
                         record[name] = record[name].rsplit("/", 1)[-1]
@@ -72,8 +88,12 @@ def read(path):
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(f"cannot read {path}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
     if not rows:
-        raise Failure(f"{path}: no rows of pivotkv bench --json in it")
+        raise Failure(f"{path}: no rows of pivotkv bench or link --json in it")
     return rows
+
+
+def short(value):
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def label(key, varying):
@@ -84,8 +104,9 @@ def label(key, varying):
 
 def main():
     parser = argparse.ArgumentParser(prog="compare.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("old", metavar="OLD", help="JSON lines of pivotkv bench")
+    parser.add_argument("old", metavar="OLD", help="JSON lines of pivotkv bench or link")
     parser.add_argument("new", metavar="NEW", help="the same, later")
+    parser.add_argument("--within", type=float, metavar="PERCENT", help="list rows whose medians differ by more, count the others")
     args = parser.parse_args()
     try:
         old, new = read(args.old), read(args.new)
@@ -93,10 +114,10 @@ def main():
         print(f"compare.py: {error}", file=sys.stderr)
         return 1
 
-    shape = ("n_prompt", "n_gen", "n_depth", "n_parallel")
+    shape = ("n_prompt", "n_gen", "n_depth", "n_parallel", "name", "memory", "streams", "compute", "piece_bytes", "pieces")
     varying = [name for name in KEYS if name not in shape
                and len({dict(key).get(name) for key in (*old, *new)}) > 1]
-    lines, moved, few = [], 0, False
+    lines, moved, few, within = [], 0, False, 0
     for key, (record, before) in old.items():
         if key not in new:
             continue
@@ -104,22 +125,29 @@ def main():
         change = after.median / before.median - 1 if before.median else 0.0
         verdict = ""
         if abs(change) > SMALLEST_MOVE and (after.low > before.high or after.high < before.low):
-            verdict = "faster" if change > 0 else "SLOWER"
+            verdict = "faster" if (change > 0) != before.less_is_better else "SLOWER"
             moved += 1
         few = few or min(before.samples, after.samples) < 5
+        if args.within is not None and abs(change) <= args.within / 100:
+            within += 1
+            continue
         lines.append((name_of(record) + label(key, varying), before, after, change, verdict))
 
     width = max([len(line[0]) for line in lines] + [len("test")])
     if lines:
-        print(f"{'test':<{width}}  {'old t/s':>20}  {'new t/s':>20}  {'change':>7}")
+        units = sorted({UNITS[unit_of(record)] for record, _ in old.values()})
+        unit = f" {units[0]}" if len(units) == 1 else ""
+        print(f"{'test':<{width}}  {'old' + unit:>20}  {'new' + unit:>20}  {'change':>7}")
     for name, before, after, change, verdict in lines:
-        spread = [f"{row.median:.2f} ({row.low:.0f}-{row.high:.0f})" for row in (before, after)]
+        spread = [f"{row.median:.2f} ({short(row.low)}-{short(row.high)})" for row in (before, after)]
         print(f"{name:<{width}}  {spread[0]:>20}  {spread[1]:>20}  {100 * change:>+6.1f}%  {verdict}".rstrip())
     for title, these, others in (("only in OLD", old, new), ("only in NEW", new, old)):
         names = [name_of(record) + label(key, varying) for key, (record, _) in these.items() if key not in others]
         if names:
             print(f"{title}: {', '.join(names)}")
-    print(f"{moved} of {len(lines)} rows moved beyond noise")
+    print(f"{moved} of {len(lines) + within} rows moved beyond noise")
+    if args.within is not None:
+        print(f"{within} of {len(lines) + within} rows within {args.within:g} %")
     if few:
         print("note: some rows have fewer than 5 samples", file=sys.stderr)
     return 0

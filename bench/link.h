@@ -126,6 +126,7 @@ struct link {
     uint8_t *scratch; /* 2 x LINK_SCRATCH_BYTES of host memory */
 
     pkv_addr kernel_memory;
+    void *zeros; /* it was filled with */
     struct link_kernel int8, f32, read, nothing;
 
     struct link_lanes lanes[2]; /* load, store */

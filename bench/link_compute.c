@@ -62,22 +62,20 @@ uint64_t pkvi_link_compute_bytes(const struct link *link)
     return lay_out(link, 0).end;
 }
 
+/* The zeros stay until the stream is closed: a copy may still read them when the wait fails. */
 static enum pkv_status set_zero(struct link *link, uint64_t bytes)
 {
-    uint8_t *zero = calloc(1, ZERO_BYTES);
-    enum pkv_status status = PKV_OK;
-    if (!zero) {
+    link->zeros = calloc(1, ZERO_BYTES);
+    if (!link->zeros) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "no memory for the kernels' zeros");
     }
-    for (uint64_t at = 0; at < bytes && status == PKV_OK; at += ZERO_BYTES) {
+    for (uint64_t at = 0; at < bytes; at += ZERO_BYTES) {
         struct pkv_span span = {.dst = link->kernel_memory + at,
-                                .src = pkvi_addr(zero),
+                                .src = pkvi_addr(link->zeros),
                                 .bytes = bytes - at < ZERO_BYTES ? bytes - at : ZERO_BYTES};
-        status = pkvi_copy_async(link->compute, &span, 1);
+        PKV_TRY(pkvi_copy_async(link->compute, &span, 1));
     }
-    enum pkv_status waited = pkvi_stream_sync(link->compute); /* the copies read `zero` */
-    free(zero);
-    return status != PKV_OK ? status : waited;
+    return pkvi_stream_sync(link->compute);
 }
 
 static struct link_kernel multiply(const struct link *link, const struct layout *l,
@@ -133,6 +131,7 @@ void pkvi_link_compute_close(struct link *link)
     pkvi_event_close(link->compute_begin);
     pkvi_event_close(link->compute_end);
     pkvi_mem_free(link->device, PKV_MEM_DEVICE, link->kernel_memory);
+    free(link->zeros);
 }
 
 const struct link_kernel *pkvi_link_beside(const struct link *link, enum link_compute compute)
