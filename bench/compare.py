@@ -2,9 +2,11 @@
 """Says which rows of `pivotkv bench --json` or `pivotkv link --json` moved beyond noise between two files.
 
 A row moved when the ranges from the 10th to the 90th percentile of its samples do not overlap and its median changed by
-more than 3 %. Exits with 0 whatever moved. With --within only rows whose medians differ by more are listed.
+more than 3 %. Exits with 0 whatever moved. With --within only rows whose medians differ by more are listed. With --drift
+the median change of all rows is taken out first: the part of it that is the machine's, not the row's.
 """
 import argparse
+import copy
 import json
 import sys
 
@@ -39,6 +41,16 @@ class Row:
             return record[name] if name in record else percentile(samples, share)
 
         self.median, self.low, self.high = figure("median", 0.5), figure("p10", 0.1), figure("p90", 0.9)
+
+    def speed(self):
+        return 1 / self.median if self.less_is_better else self.median
+
+    def scaled(self, factor):
+        """As if the machine had been so much faster."""
+        row = copy.copy(self)
+        factor = 1 / factor if self.less_is_better else factor
+        row.median, row.low, row.high = self.median * factor, self.low * factor, self.high * factor
+        return row
 
 
 def unit_of(record):
@@ -107,6 +119,7 @@ def main():
     parser.add_argument("old", metavar="OLD", help="JSON lines of pivotkv bench or link")
     parser.add_argument("new", metavar="NEW", help="the same, later")
     parser.add_argument("--within", type=float, metavar="PERCENT", help="list rows whose medians differ by more, count the others")
+    parser.add_argument("--drift", action="store_true", help="take out the median change of all rows first")
     args = parser.parse_args()
     try:
         old, new = read(args.old), read(args.new)
@@ -118,10 +131,11 @@ def main():
     varying = [name for name in KEYS if name not in shape
                and len({dict(key).get(name) for key in (*old, *new)}) > 1]
     lines, moved, few, within = [], 0, False, 0
-    for key, (record, before) in old.items():
-        if key not in new:
-            continue
-        after = new[key][1]
+    both = [(record, before, new[key][1], key) for key, (record, before) in old.items() if key in new]
+    speedups = [after.speed() / before.speed() for _, before, after, _ in both if before.median and after.median]
+    drift = percentile(speedups, 0.5) if args.drift and speedups else 1.0
+    for record, before, after, key in both:
+        after = after.scaled(1 / drift)
         change = after.median / before.median - 1 if before.median else 0.0
         verdict = ""
         if abs(change) > SMALLEST_MOVE and (after.low > before.high or after.high < before.low):
@@ -146,6 +160,8 @@ def main():
         if names:
             print(f"{title}: {', '.join(names)}")
     print(f"{moved} of {len(lines) + within} rows moved beyond noise")
+    if args.drift:
+        print(f"taken out: {100 * (drift - 1):+.1f} %")
     if args.within is not None:
         print(f"{within} of {len(lines) + within} rows within {args.within:g} %")
     if few:

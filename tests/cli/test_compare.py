@@ -57,6 +57,14 @@ class Compare(unittest.TestCase):
         self.assertIn("1 of 2 rows within 10 %", text)
         self.assertNotIn("memcpy", text)
 
+    def test_drift_is_taken_out(self):
+        old = [copy(5.0), copy(6.0, piece_bytes=256), launch(1.0), copy(7.0, streams=2)]
+        new = [copy(4.0), copy(4.8, piece_bytes=256), launch(1.25), copy(7.0, streams=2)]
+        text = self.compare(old, new, "--drift", "--within", "1")
+        self.assertIn("3 of 4 rows within 1 %", text)
+        self.assertIn("taken out: -20.0 %", text)
+        self.assertIn("+25.0%  faster", text)
+
     def test_refusals(self):
         self.assertIn("no rows", self.compare([{"schema": "x"}], [copy(1.0)], code=1))
         self.assertIn("expected a JSON object a line", self.compare([[1]], [copy(1.0)], code=1))
