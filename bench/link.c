@@ -48,8 +48,8 @@ static const struct pkvi_option options[] = {
      false},
     {"nodes", 0, PKV_OPTION_INTS, FIELD(nodes), "N,N,...",
      "NUMA nodes of the host memory (default: all)", 0, 1023, false},
-    {"repetitions", 'r', PKV_OPTION_INT, FIELD(repeats), "N", "rounds: samples a row (default 11)",
-     1, 1000, false},
+    {"repetitions", 'r', PKV_OPTION_INT, FIELD(repeats), "N",
+     "rounds: samples of a row, small ones three times as many (default 11)", 1, 1000, false},
     {"order", 0, PKV_OPTION_CHOICE, FIELD(order), ORDERS,
      "of the sizes within a round (default random)", 0, 0, false},
     {"seed", 's', PKV_OPTION_INT, FIELD(seed), "N", "seed of that order and of gathers (default 1)",
@@ -78,8 +78,8 @@ static const struct pkvi_usage usage = {
     .line = "pivotkv link [--quick] [--profile FILE] [OPTION...]",
     .summary = "Measure what moves between host and device memory, and what a call costs: by size\n"
                "of the pieces, pattern, kind of memory, NUMA node, number of streams, with and\n"
-               "without compute beside it. Median, p10 and p90 of -r samples. Ctrl-C reports what\n"
-               "was measured so far and exits with 130, SIGTERM with 143.",
+               "without compute beside it. Median, p10 and p90 of the samples of -r rounds.\n"
+               "Ctrl-C reports what was measured so far and exits with 130, SIGTERM with 143.",
 };
 
 /* ---- options ---- */
