@@ -12,6 +12,19 @@ extern "C" {
 struct pkv_session;
 struct pkv_seq;
 
+/* Where K and V live. */
+enum pkv_kv_policy {
+    PKV_KV_DEVICE, /* all on the device */
+    PKV_KV_FULL,   /* all in host memory; on the device what a budget holds; exact: the rest is
+                      streamed through whenever a layer attends */
+    PKV_KV_POLICY_COUNT
+};
+/* "device", "full"; NULL for an unknown number. */
+PKV_API const char *pkv_kv_policy_name(enum pkv_kv_policy policy);
+
+/* Which layers stay on the device as a whole when not all can. */
+enum pkv_full_resident { PKV_RESIDENT_INTERLEAVED, PKV_RESIDENT_FIRST, PKV_RESIDENT_LAST };
+
 /* Begin with pkv_session_config_default(). */
 struct pkv_session_config {
     uint32_t struct_bytes;
@@ -21,6 +34,15 @@ struct pkv_session_config {
     uint32_t logit_rows; /* most rows of a step whose logits are wanted; default = sequences */
     enum pkv_kv_type kv_type;
     uint64_t kv_device_bytes; /* most device memory for K and V, 0 = what the sequences need */
+    enum pkv_kv_policy kv_policy;
+    /* PKV_KV_FULL: */
+    uint64_t kv_budget_bytes; /* device memory for the global layers of a sequence, its share of
+                                 staging included; 0 = what kv_device_bytes leaves, else all */
+    uint64_t kv_host_bytes;   /* most host memory for K and V, 0 = what the sequences need */
+    uint32_t kv_recent;       /* latest tokens that every layer keeps on the device; default 64 */
+    enum pkv_full_resident kv_resident;
+    uint32_t prompt_rows; /* most rows of a prompt that go through a layer together where layers are
+                             streamed; 0 = the context, at most 8192 */
 };
 PKV_API struct pkv_session_config pkv_session_config_default(void);
 
@@ -40,6 +62,15 @@ struct pkv_memory_plan {
     uint64_t kv_token_bytes; /* of the global layers, a token */
 };
 
+/* What the KV tier did since the session was opened. */
+struct pkv_kv_report {
+    uint64_t loaded_bytes, stored_bytes; /* from and to host memory */
+    uint64_t loaded_tiles;
+    uint64_t late_stores;            /* times that a step waited for a store */
+    uint64_t pages_used, pages_most; /* of the device pool, now and at most */
+    uint64_t streamed_layers;        /* (sequence, layer) pairs of which not all is on the device */
+};
+
 /*
  * What a session would take, computed by the code that allocates; allocates nothing.
  * PKV_ERR_NO_MEMORY: it cannot fit; the plan is filled in, the message names the option that would
@@ -54,6 +85,7 @@ PKV_API enum pkv_status pkv_session_open(struct pkv_model *model,
                                          const struct pkv_session_config *config,
                                          struct pkv_session **session_out);
 PKV_API void pkv_session_close(struct pkv_session *session);
+PKV_API void pkv_session_kv_report(struct pkv_session *session, struct pkv_kv_report *report_out);
 
 /* PKV_ERR_NO_SLOT: all sequences are in use. */
 PKV_API enum pkv_status pkv_seq_open(struct pkv_session *session, struct pkv_seq **seq_out);

@@ -25,10 +25,23 @@ static const struct pkvi_option device_options[] = {
      "emulate a host link of X GB/s on the cpu device (default 0: none)", 0.001, 1e4, false},
     {"link-latency-us", 0, PKV_OPTION_REAL, FIELD(link_latency_us), "X",
      "and its latency in microseconds (default 0)", 0, 1e6, false},
-    {"kv-policy", 0, PKV_OPTION_REFUSED, 0, "NAME",
-     "not available yet: the whole KV cache stays where the plan says", 0, 0, false},
-    {"kv-budget", 0, PKV_OPTION_REFUSED, 0, "SIZE",
-     "not available yet: the whole KV cache stays where the plan says", 0, 0, false},
+    {"kv-policy", 0, PKV_OPTION_CHOICE, FIELD(kv_policy), PKV_ENGINE_POLICIES,
+     "where K and V live: all on the device, or all in host memory with as much on the device as "
+     "the budget holds, the rest streamed through, exactly (default: full where a budget or a host "
+     "size is given, else device)",
+     0, 0, false},
+    {"kv-budget", 0, PKV_OPTION_BUDGET, FIELD(kv_budget), "P%|N|SIZE",
+     "device memory for a sequence's K and V in the global layers: a share of what -c tokens take, "
+     "the bytes of N tokens, or bytes such as 512MiB (default: what --kv-device-bytes leaves, else "
+     "100%)",
+     1, 1125899906842624.0, false},
+    {"kv-host-bytes", 0, PKV_OPTION_SIZE, FIELD(kv_host_bytes), "SIZE",
+     "most host memory for K and V (default: what they need)", 1, 1125899906842624.0, false},
+    {"recent", 0, PKV_OPTION_INT, FIELD(recent), "N",
+     "latest tokens that stay on the device in every layer (default 64)", 1, 1 << 30, false},
+    {"full-resident", 0, PKV_OPTION_CHOICE, FIELD(full_resident), PKV_ENGINE_RESIDENTS,
+     "which layers stay on the device as a whole under a budget (default interleaved)", 0, 0,
+     false},
     {"gpu-layers", 0, PKV_OPTION_REFUSED, 0, "N",
      "not available yet: weights are all on one device", 0, 0, false},
     {"ngl", 0, PKV_OPTION_REFUSED, 0, "N", "not available yet: weights are all on one device", 0, 0,
@@ -164,7 +177,7 @@ static void say_no_room(const struct pkvi_engine *engine, const struct pkvi_engi
 {
     char why[512];
     snprintf(why, sizeof why, "%s", pkv_error_text());
-    const char *advice[3];
+    const char *advice[4];
     uint32_t count = 0;
     struct pkv_session_config other = *config;
     other.context_tokens = room->least_tokens;
@@ -182,9 +195,72 @@ static void say_no_room(const struct pkvi_engine *engine, const struct pkvi_engi
     if (config->kv_device_bytes > 0 && fits(engine, &other)) {
         advice[count++] = "a larger --kv-device-bytes";
     }
-    pkvi_say_failure("%s%s%s%s%s%s%s", why, count > 0 ? "; use " : "", count > 0 ? advice[0] : "",
-                     count > 1 ? " or " : "", count > 1 ? advice[1] : "", count > 2 ? " or " : "",
-                     count > 2 ? advice[2] : "");
+    other = *config;
+    other.kv_host_bytes = 0;
+    if (config->kv_host_bytes > 0 && fits(engine, &other)) {
+        advice[count++] = "a larger --kv-host-bytes";
+    }
+    pkvi_say_failure(
+        "%s%s%s%s%s%s%s%s%s", why, count > 0 ? "; use " : "", count > 0 ? advice[0] : "",
+        count > 1 ? " or " : "", count > 1 ? advice[1] : "", count > 2 ? " or " : "",
+        count > 2 ? advice[2] : "", count > 3 ? " or " : "", count > 3 ? advice[3] : "");
+}
+
+/* A number that is out of range: which option it came from. */
+static void say_out_of_range(const struct pkvi_engine *engine,
+                             const struct pkvi_engine_options *options,
+                             const struct pkv_session_config *config)
+{
+    char why[512];
+    snprintf(why, sizeof why, "%s", pkv_error_text());
+    struct pkv_session_config other = *config;
+    other.kv_budget_bytes = 0;
+    other.kv_device_bytes = 0;
+    const bool budget = config->kv_policy != PKV_KV_DEVICE && fits(engine, &other);
+    pkvi_say_failure("%s%s", why,
+                     budget && config->kv_budget_bytes > 0 ? "; use a larger --kv-budget"
+                     : budget                              ? "; use a larger --kv-device-bytes"
+                     : options->context_tokens > 0         ? "; use a smaller --ctx-size"
+                                                           : "");
+}
+
+/* Bytes of a budget: shares and tokens are of what the global layers take. */
+static uint64_t budget_bytes(const struct pkvi_engine *engine, const struct pkvi_budget *budget,
+                             const struct pkv_session_config *config)
+{
+    struct pkv_memory_plan plan = {.line_count = 0};
+    struct pkv_session_config all = *config;
+    all.kv_policy = PKV_KV_DEVICE;
+    all.kv_device_bytes = 0;
+    (void)pkv_session_plan(engine->model, &all, &plan); /* what does not fit is told later */
+    const double token_bytes = (double)plan.kv_token_bytes;
+    const double bytes = budget->kind == PKV_BUDGET_BYTES ? budget->value
+                         : budget->kind == PKV_BUDGET_TOKENS
+                             ? budget->value * token_bytes
+                             : budget->value * token_bytes * engine->context_tokens;
+    return bytes < 1.0 ? 1 : bytes < 0x1p62 ? (uint64_t)ceil(bytes) : UINT64_C(1) << 62;
+}
+
+static bool set_policy(const struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+                       struct pkv_session_config *config)
+{
+    static const enum pkv_full_resident residents[] = {PKV_RESIDENT_INTERLEAVED, PKV_RESIDENT_FIRST,
+                                                       PKV_RESIDENT_LAST};
+    const bool host = options->kv_budget.kind != PKV_BUDGET_NONE || options->kv_host_bytes > 0;
+    if (options->kv_policy == 1 && host) {
+        pkvi_say_failure("--kv-policy device has neither --kv-budget nor --kv-host-bytes");
+        return false;
+    }
+    config->kv_policy = options->kv_policy == 2 || host ? PKV_KV_FULL : PKV_KV_DEVICE;
+    config->kv_host_bytes = (uint64_t)options->kv_host_bytes;
+    config->kv_resident = residents[options->full_resident];
+    if (options->recent > 0) {
+        config->kv_recent = (uint32_t)options->recent;
+    }
+    if (options->kv_budget.kind != PKV_BUDGET_NONE) {
+        config->kv_budget_bytes = budget_bytes(engine, &options->kv_budget, config);
+    }
+    return true;
 }
 
 bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
@@ -196,6 +272,9 @@ bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engi
     config->kv_device_bytes = (uint64_t)options->kv_device_bytes;
     engine->context_tokens =
         config->context_tokens != 0 ? config->context_tokens : engine->model_info.context;
+    if (!set_policy(engine, options, config)) {
+        return false;
+    }
     enum pkv_status status = pkv_session_plan(engine->model, config, &engine->plan);
     if (status == PKV_OK || status == PKV_ERR_NO_MEMORY) {
         say_plan(engine, config);
@@ -205,8 +284,8 @@ bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engi
     }
     if (status == PKV_ERR_NO_MEMORY) {
         say_no_room(engine, room, config);
-    } else if (status == PKV_ERR_RANGE && options->context_tokens > 0) {
-        pkvi_say_failure("%s; use a smaller --ctx-size", pkv_error_text());
+    } else if (status == PKV_ERR_RANGE) {
+        say_out_of_range(engine, options, config);
     } else if (status == PKV_ERR_UNSUPPORTED && config->kv_type == PKV_KV_Q8_0) {
         pkvi_say_failure("%s; use another --kv-cache-dtype", pkv_error_text());
     } else if (status != PKV_OK) {
@@ -270,6 +349,33 @@ static json_t *place(uint64_t asked, uint64_t available, uint64_t granted)
                      (json_int_t)available, "granted_bytes", (json_int_t)granted);
 }
 
+void pkvi_engine_say_kv(const struct pkvi_engine *engine)
+{
+    struct pkv_kv_report report;
+    pkv_session_kv_report(engine->session, &report);
+    if (report.stored_bytes == 0 && report.loaded_bytes == 0) {
+        return;
+    }
+    pkvi_say_note(
+        "host     K and V written %s, read back %s in %llu tiles; waited for a store %llu "
+        "times",
+        pkvi_size_text(report.stored_bytes).text, pkvi_size_text(report.loaded_bytes).text,
+        (unsigned long long)report.loaded_tiles, (unsigned long long)report.late_stores);
+}
+
+static void record_tier(const struct pkvi_engine *engine, struct pkvi_record *record)
+{
+    struct pkv_kv_report report;
+    pkv_session_kv_report(engine->session, &report);
+    pkvi_record_set(
+        record, "kv_tier",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "stored_bytes", (json_int_t)report.stored_bytes,
+                  "loaded_bytes", (json_int_t)report.loaded_bytes, "loaded_tiles",
+                  (json_int_t)report.loaded_tiles, "late_stores", (json_int_t)report.late_stores,
+                  "pages_most", (json_int_t)report.pages_most, "streamed_layers",
+                  (json_int_t)report.streamed_layers));
+}
+
 void pkvi_engine_record(const struct pkvi_engine *engine, const struct pkvi_engine_options *options,
                         struct pkvi_record *record)
 {
@@ -304,4 +410,5 @@ void pkvi_engine_record(const struct pkvi_engine *engine, const struct pkvi_engi
     }
     record->failed |= json_object_set_new(memory, "lines", lines) != 0;
     pkvi_record_set(record, "memory", memory);
+    record_tier(engine, record);
 }

@@ -8,13 +8,17 @@
 struct pkvi_engine_options {
     const char *model, *cache_dir;
     int64_t context_tokens, threads, kv_device_bytes; /* 0 = not given */
-    int device, cpu, kv_type;                         /* words of their options */
+    int64_t kv_host_bytes, recent;
+    struct pkvi_budget kv_budget;
+    int device, cpu, kv_type, kv_policy, full_resident; /* words of their options */
     double link_gbps, link_latency_us;
     bool quiet, json;
 };
 #define PKV_ENGINE_DEVICES "auto|cpu|cuda"
 #define PKV_ENGINE_CPUS "auto|scalar|avx2|avx512|neon"
 #define PKV_ENGINE_KV_TYPES "f16|bf16|f32|q8_0"
+#define PKV_ENGINE_POLICIES "auto|device|full"
+#define PKV_ENGINE_RESIDENTS "interleaved|first|last"
 #define PKV_ENGINE_FAMILIES "chatml|llama2|llama3|gemma|mistral|phi3|zephyr"
 
 /* -m, --cache-dir: what finding a model file needs. */
@@ -82,6 +86,9 @@ bool pkvi_engine_logits_ok(const struct pkvi_engine *engine, const float *logits
 
 /* Bytes of K and V in the plan, and where most of them are: "device", "pinned", "pageable". */
 uint64_t pkvi_engine_kv_bytes(const struct pkvi_engine *engine, const char **where_out);
+
+/* What the KV tier moved since the session was opened, as a note; nothing without a host tier. */
+void pkvi_engine_say_kv(const struct pkvi_engine *engine);
 
 /* Model, device and memory as members of a record. */
 struct pkvi_record;

@@ -310,6 +310,7 @@ static int run(struct eval *e, struct pkvi_engine *engine, struct pkv_ids *ids)
                                 "exponential, is too large for a number",
                                 e->nll_sum / (double)e->scored);
     }
+    pkvi_engine_say_kv(engine);
     pkvi_say_note("ran      %zu tokens, %.1f tokens/s", ids->count,
                   pkvi_rate(ids->count, e->run_ns));
     return e->engine.json ? write_record(e, engine, ids->count) : write_text(e, engine, ids->count);

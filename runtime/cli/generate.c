@@ -179,6 +179,7 @@ static void say_figures(const struct generate *g, const struct pkvi_answer *answ
     pkvi_say_note("memory   peak resident %s; K and V: %s, %s%s",
                   pkvi_size_text(pkvi_peak_rss_bytes()).text, pkvi_size_text(kv_bytes).text, where,
                   is_host ? " (cpu: host memory)" : "");
+    pkvi_engine_say_kv(answer->engine);
     pkvi_say_note("seed     %lld", (long long)g->sampling.seed);
 }
 

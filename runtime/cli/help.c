@@ -31,6 +31,11 @@ struct pkvi_allowed pkvi_help_allowed(const struct pkvi_option *option)
     case PKV_OPTION_SIZE:
         snprintf(text, bytes, "bytes, or a number with KiB, MiB or GiB, from 1 to %" PRId64, most);
         break;
+    case PKV_OPTION_BUDGET:
+        snprintf(text, bytes,
+                 "a share above 0%% and up to 100%%, a number of tokens, or bytes with KiB, MiB or "
+                 "GiB");
+        break;
     case PKV_OPTION_CHOICE:
         snprintf(text, bytes, "one of %s", option->value);
         break;

@@ -133,6 +133,29 @@ static bool set_bias(const struct pkvi_option *option, const char *text, struct 
     return true;
 }
 
+static bool set_budget(const char *text, int64_t most, struct pkvi_budget *budget)
+{
+    const size_t bytes = strlen(text);
+    char number[32];
+    int64_t whole = 0;
+    double percent = 0.0;
+    if (bytes > 1 && bytes < sizeof number && text[bytes - 1] == '%') {
+        memcpy(number, text, bytes - 1);
+        number[bytes - 1] = '\0';
+        if (!pkvi_number_real(number, 0.0, 100.0, true, &percent)) {
+            return false;
+        }
+        *budget = (struct pkvi_budget){PKV_BUDGET_SHARE, percent / 100.0};
+    } else if (pkvi_number_int(text, 1, 1 << 30, &whole)) {
+        *budget = (struct pkvi_budget){PKV_BUDGET_TOKENS, (double)whole};
+    } else if (pkvi_number_size(text, most, &whole)) {
+        *budget = (struct pkvi_budget){PKV_BUDGET_BYTES, (double)whole};
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static bool add_text(const char *text, struct pkvi_texts *texts)
 {
     struct pkv_stop *stop;
@@ -161,6 +184,8 @@ static bool set_value(const struct slot *slot, const char *text)
                pkvi_number_real(text, option->least, option->most, false, target);
     case PKV_OPTION_SIZE:
         return pkvi_number_size(text, (int64_t)option->most, target);
+    case PKV_OPTION_BUDGET:
+        return set_budget(text, (int64_t)option->most, target);
     case PKV_OPTION_TEXT:
         *(const char **)target = text;
         return true;

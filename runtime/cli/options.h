@@ -14,6 +14,7 @@ enum pkvi_option_kind {
     PKV_OPTION_REAL,   /* double, least .. most; `above`: least itself is not allowed */
     PKV_OPTION_REAL_0, /* double, 0 or least .. most */
     PKV_OPTION_SIZE,   /* int64_t bytes, 1 .. most */
+    PKV_OPTION_BUDGET, /* struct pkvi_budget: N tokens, P% or bytes with a unit */
     PKV_OPTION_TEXT,   /* const char *, borrowed from argv */
     PKV_OPTION_CHOICE, /* int: index in the words of `value`, which stand between '|' */
     PKV_OPTION_TEXTS,  /* struct pkvi_texts: stop strings, may be given again */
@@ -32,6 +33,11 @@ struct pkvi_texts {
 struct pkvi_ints {
     int64_t value[PKV_INTS_MOST];
     uint32_t count;
+};
+
+struct pkvi_budget {
+    enum { PKV_BUDGET_NONE, PKV_BUDGET_TOKENS, PKV_BUDGET_SHARE, PKV_BUDGET_BYTES } kind;
+    double value; /* tokens, a share of 1, bytes */
 };
 
 #define PKV_BIASES_MOST 256u

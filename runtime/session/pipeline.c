@@ -11,10 +11,15 @@
 #include "runtime/base/check.h"
 #include "runtime/device/device.h"
 
-/* The rows of the step that is being enqueued. */
+/*
+ * The rows of the pass that is being enqueued, and those that go through the matrices together now:
+ * a row tile of at most step_rows. Only a pass of one sequence has several.
+ */
 struct step {
     struct pkv_session *session;
-    uint32_t rows, span_count, logit_rows;
+    uint32_t all_rows, span_count, logit_rows, row_tiles;
+    uint32_t row_tile, first_row, rows;
+    const volatile int *cancel; /* polled between units of a layer and a row tile; NULL = never */
 };
 
 static enum pkv_status run(const struct step *step, uint32_t op, const void *args)
@@ -38,10 +43,17 @@ static struct pkv_act act_for(struct pkv_act act, const struct pkv_matrix *const
     return act;
 }
 
+/* Of the row tile. */
+static pkv_addr residual(const struct step *step)
+{
+    const struct pkv_session *s = step->session;
+    return s->buffers.x + (uint64_t)step->first_row * s->model->info.width * sizeof(float);
+}
+
 static enum pkv_status norm(const struct step *step, pkv_addr weight, struct pkv_act out)
 {
     const struct pkv_session *s = step->session;
-    struct pkv_args_norm args = {.x = s->buffers.x,
+    struct pkv_args_norm args = {.x = residual(step),
                                  .weight = weight,
                                  .out = out,
                                  .eps = s->model->norm_eps,
@@ -57,7 +69,7 @@ static enum pkv_status add_to_residual(const struct step *step, const struct pkv
     const struct pkv_session *s = step->session;
     struct pkv_args_linear linear = {.x = act, .rows = step->rows, .part_count = 1};
     linear.part[0] = (struct pkv_linear_part){.w = *w,
-                                              .y = post_norm ? s->buffers.y : s->buffers.x,
+                                              .y = post_norm ? s->buffers.y : residual(step),
                                               .y_stride = s->model->info.width,
                                               .add = post_norm ? 0 : 1};
     PKV_TRY(run(step, PKV_OP_LINEAR, &linear));
@@ -66,7 +78,7 @@ static enum pkv_status add_to_residual(const struct step *step, const struct pkv
     }
     struct pkv_args_norm args = {.x = s->buffers.y,
                                  .weight = post_norm,
-                                 .residual = s->buffers.x,
+                                 .residual = residual(step),
                                  .eps = s->model->norm_eps,
                                  .rows = step->rows,
                                  .cols = s->model->info.width};
@@ -88,14 +100,15 @@ static enum pkv_status project_qkv(const struct step *step, const struct pkvi_mo
     return run(step, PKV_OP_LINEAR, &args);
 }
 
-static enum pkv_status rope_and_append(const struct step *step,
-                                       const struct pkvi_model_layer *layer, pkv_addr views)
+static enum pkv_status rotate(const struct step *step, const struct pkvi_model_layer *layer)
 {
     const struct pkv_session *s = step->session;
     const struct pkvi_buffers *b = &s->buffers;
     struct pkv_args_rope rope = {.q = b->q,
                                  .k = b->k,
-                                 .table = b->rope[layer->rope],
+                                 .table = b->rope[layer->rope] + (uint64_t)step->first_row *
+                                                                     layer->info.rope_pairs * 2 *
+                                                                     sizeof(float),
                                  .q_norm = layer->q_norm,
                                  .k_norm = layer->k_norm,
                                  .eps = s->model->norm_eps,
@@ -107,19 +120,37 @@ static enum pkv_status rope_and_append(const struct step *step,
                                  .halves = layer->info.rope_halves,
                                  .q_stride = layer->q.rows,
                                  .k_stride = layer->k.rows};
-    PKV_TRY(run(step, PKV_OP_ROPE, &rope));
-    struct pkv_args_append append = {.k = b->k,
-                                     .v = b->v,
-                                     .views = views,
-                                     .spans = b->spans,
-                                     .kv_type = s->config.kv_type,
-                                     .span_count = step->span_count,
-                                     .rows = step->rows,
-                                     .kv_heads = layer->info.kv_heads,
-                                     .head_dim = layer->info.head_dim,
-                                     .k_stride = layer->k.rows,
-                                     .v_stride = layer->v.rows};
-    return run(step, PKV_OP_APPEND, &append);
+    return run(step, PKV_OP_ROPE, &rope);
+}
+
+/* Spans of the row tile: one after another, for one sequence; all of them otherwise. */
+static uint32_t first_span(const struct step *step)
+{
+    return step->row_tiles > 1 ? step->row_tile : 0;
+}
+
+static struct pkv_args_append append_args(const struct step *step,
+                                          const struct pkvi_model_layer *layer)
+{
+    const struct pkv_session *s = step->session;
+    const struct pkvi_buffers *b = &s->buffers;
+    return (struct pkv_args_append){.k = b->k,
+                                    .v = b->v,
+                                    .spans = b->spans + (uint64_t)first_span(step) *
+                                                            sizeof(struct pkv_row_span),
+                                    .kv_type = s->config.kv_type,
+                                    .span_count = step->row_tiles > 1 ? 1 : step->span_count,
+                                    .rows = step->rows,
+                                    .kv_heads = layer->info.kv_heads,
+                                    .head_dim = layer->info.head_dim,
+                                    .k_stride = layer->k.rows,
+                                    .v_stride = layer->v.rows};
+}
+
+/* Staging mirrors the upload buffer of the device. */
+static void *staged(const struct pkv_session *s, pkv_addr device_addr)
+{
+    return pkvi_host(s->buffers.staging + (device_addr - s->buffers.upload));
 }
 
 static enum pkv_status attention(const struct step *step, uint32_t index)
@@ -127,9 +158,8 @@ static enum pkv_status attention(const struct step *step, uint32_t index)
     const struct pkv_session *s = step->session;
     const struct pkvi_buffers *b = &s->buffers;
     const struct pkvi_model_layer *layer = &s->model->layer[index];
-    pkv_addr views = b->views + (uint64_t)index * s->config.sequences * sizeof(struct pkv_kv_view);
     PKV_TRY(project_qkv(step, layer));
-    PKV_TRY(rope_and_append(step, layer, views));
+    PKV_TRY(rotate(step, layer));
     const struct pkv_matrix *matrices[] = {&layer->out};
     struct pkv_act act = act_for(b->attn, matrices, 1, layer->out.cols);
     // Heads that are no whole blocks of 32 channels are rounded to 8 bits afterwards, a row at a
@@ -139,23 +169,27 @@ static enum pkv_status attention(const struct step *step, uint32_t index)
     if (later) {
         direct = (struct pkv_act){.cols = act.cols, .f32 = b->attn.f32};
     }
-    struct pkv_args_attend args = {.q = b->q,
-                                   .views = views,
-                                   .spans = b->spans,
-                                   .out = direct,
-                                   .scratch = b->scratch,
-                                   .scratch_bytes = b->scratch_bytes,
-                                   .kv_type = s->config.kv_type,
-                                   .scale = s->model->attention_scale,
-                                   .softcap = s->model->attention_softcap,
-                                   .span_count = step->span_count,
-                                   .rows = step->rows,
-                                   .heads = layer->info.heads,
-                                   .kv_heads = layer->info.kv_heads,
-                                   .head_dim = layer->info.head_dim,
-                                   .window = layer->info.window,
-                                   .q_stride = layer->q.rows};
-    PKV_TRY(run(step, PKV_OP_ATTEND, &args));
+    struct pkvi_tier_rows rows = {.layer = index,
+                                  .row_tile = step->row_tile,
+                                  .last_tile = step->row_tile + 1 == step->row_tiles,
+                                  .append = append_args(step, layer)};
+    rows.host_spans = (const struct pkv_row_span *)staged(s, b->spans) + first_span(step);
+    rows.attend = (struct pkv_args_attend){.q = b->q,
+                                           .spans = rows.append.spans,
+                                           .out = direct,
+                                           .scratch = b->scratch,
+                                           .scratch_bytes = b->scratch_bytes,
+                                           .kv_type = s->config.kv_type,
+                                           .scale = s->model->attention_scale,
+                                           .softcap = s->model->attention_softcap,
+                                           .span_count = rows.append.span_count,
+                                           .rows = step->rows,
+                                           .heads = layer->info.heads,
+                                           .kv_heads = layer->info.kv_heads,
+                                           .head_dim = layer->info.head_dim,
+                                           .window = layer->info.window,
+                                           .q_stride = layer->q.rows};
+    PKV_TRY(pkvi_tier_attend(s->tier, &rows));
     if (later) {
         struct pkv_args_quantize quantize = {
             .x = b->attn.f32, .out = act, .rows = step->rows, .cols = act.cols};
@@ -196,7 +230,7 @@ static enum pkv_status embed_rows(const struct step *step)
                                    .ids = s->buffers.ids,
                                    .x = s->buffers.x,
                                    .scale = model->embedding_scale,
-                                   .rows = step->rows};
+                                   .rows = step->all_rows};
     PKV_TRY(run(step, PKV_OP_EMBED, &embed));
     for (uint32_t i = 0; i < model->rope_count; i++) {
         const struct pkvi_model_rope *rope = &model->rope[i];
@@ -205,7 +239,7 @@ static enum pkv_status embed_rows(const struct step *step)
                                             .freq = use_long ? rope->freq_long : rope->freq,
                                             .table = s->buffers.rope[i],
                                             .gain = rope->gain,
-                                            .rows = step->rows,
+                                            .rows = step->all_rows,
                                             .pairs = rope->pairs};
         PKV_TRY(run(step, PKV_OP_ROPE_TABLE, &table));
     }
@@ -241,7 +275,24 @@ static enum pkv_status output_logits(const struct step *step)
     return PKV_OK;
 }
 
-static enum pkv_status enqueue(const struct step *step)
+/* All row tiles of a layer, so that its weights and its K and V are needed once. */
+static enum pkv_status layer_rows(struct step *step, uint32_t layer)
+{
+    const uint32_t most = step->session->config.step_rows;
+    for (step->row_tile = 0; step->row_tile < step->row_tiles; step->row_tile++) {
+        step->first_row = step->row_tile * most;
+        const uint32_t left = step->all_rows - step->first_row;
+        step->rows = step->row_tiles == 1 ? step->all_rows : left < most ? left : most;
+        if (step->cancel && *step->cancel != 0) {
+            return PKV_ERR_CANCELED;
+        }
+        PKV_TRY(attention(step, layer));
+        PKV_TRY(feed_forward(step, &step->session->model->layer[layer]));
+    }
+    return PKV_OK;
+}
+
+static enum pkv_status enqueue(struct step *step)
 {
     struct pkv_session *s = step->session;
     struct pkv_span span = {
@@ -249,9 +300,9 @@ static enum pkv_status enqueue(const struct step *step)
     PKV_TRY(pkvi_copy_async(s->compute, &span, 1));
     PKV_TRY(embed_rows(step));
     for (uint32_t l = 0; l < s->model->info.layers; l++) {
-        PKV_TRY(attention(step, l));
-        PKV_TRY(feed_forward(step, &s->model->layer[l]));
+        PKV_TRY(layer_rows(step, l));
     }
+    PKV_TRY(pkvi_tier_end(s->tier));
     if (step->logit_rows > 0) {
         PKV_TRY(output_logits(step));
     }
@@ -283,7 +334,7 @@ static enum pkv_status check_part(const struct pkv_session *s, const struct pkv_
 }
 
 static enum pkv_status check_parts(const struct pkv_session *s, const struct pkv_step_part *parts,
-                                   uint32_t count)
+                                   uint32_t count, uint32_t most_rows)
 {
     uint64_t rows = 0, logit_rows = 0;
     if (s->broken) {
@@ -303,18 +354,26 @@ static enum pkv_status check_parts(const struct pkv_session *s, const struct pkv
         rows += parts[p].count;
         logit_rows += parts[p].logit_rows;
     }
-    if (rows > s->config.step_rows || logit_rows > s->config.logit_rows) {
+    if (rows > most_rows || logit_rows > s->config.logit_rows) {
         return PKV_FAIL(PKV_ERR_RANGE, "step of %llu rows, logits of %llu: room for %u and %u",
-                        (unsigned long long)rows, (unsigned long long)logit_rows,
-                        s->config.step_rows, s->config.logit_rows);
+                        (unsigned long long)rows, (unsigned long long)logit_rows, most_rows,
+                        s->config.logit_rows);
     }
     return PKV_OK;
 }
 
-/* Staging mirrors the upload buffer of the device. */
-static void *staged(const struct pkv_session *s, pkv_addr device_addr)
+/* Spans: of one sequence, one for each row tile, with rows counted within the tile. */
+static void stage_tiles(struct step *step, struct pkv_row_span *spans)
 {
-    return pkvi_host(s->buffers.staging + (device_addr - s->buffers.upload));
+    const uint32_t most = step->session->config.step_rows;
+    const struct pkv_row_span whole = spans[0];
+    step->row_tiles = (step->all_rows + most - 1) / most;
+    for (uint32_t i = 0; i < step->row_tiles; i++) {
+        const uint32_t first = i * most, left = whole.rows - first;
+        spans[i] = (struct pkv_row_span){.view = whole.view,
+                                         .rows = left < most ? left : most,
+                                         .first_position = whole.first_position + first};
+    }
 }
 
 static struct step stage(struct pkv_session *s, const struct pkv_step_part *parts, uint32_t count)
@@ -327,22 +386,36 @@ static struct step stage(struct pkv_session *s, const struct pkv_step_part *part
         const struct pkv_step_part *part = &parts[p];
         uint32_t first = part->seq->tokens;
         spans[p] = (struct pkv_row_span){.view = part->seq->index,
-                                         .first_row = step.rows,
+                                         .first_row = step.all_rows,
                                          .rows = part->count,
                                          .first_position = first};
         for (uint32_t i = 0; i < part->count; i++) {
-            ids[step.rows + i] = part->ids[i];
-            positions[step.rows + i] = (int32_t)(first + i);
+            ids[step.all_rows + i] = part->ids[i];
+            positions[step.all_rows + i] = (int32_t)(first + i);
         }
-        step.rows += part->count;
+        step.all_rows += part->count;
         for (uint32_t i = part->logit_rows; i > 0; i--) {
-            row_index[step.logit_rows++] = (int32_t)(step.rows - i);
+            row_index[step.logit_rows++] = (int32_t)(step.all_rows - i);
         }
+    }
+    step.row_tiles = 1;
+    if (step.all_rows > s->config.step_rows) {
+        stage_tiles(&step, spans);
     }
     return step;
 }
 
-static enum pkv_status wait_done(struct pkv_session *s)
+static enum pkv_status begin_pass(struct pkv_session *s, const struct pkv_step_part *parts,
+                                  uint32_t count)
+{
+    for (uint32_t p = 0; p < count; p++) {
+        s->tier_parts[p] = (struct pkvi_tier_part){
+            .seq = parts[p].seq->index, .tokens = parts[p].seq->tokens, .rows = parts[p].count};
+    }
+    return pkvi_tier_begin(s->tier, s->tier_parts, count);
+}
+
+enum pkv_status pkvi_session_wait(struct pkv_session *s)
 {
     if (!s->in_flight) {
         return PKV_OK;
@@ -353,18 +426,48 @@ static enum pkv_status wait_done(struct pkv_session *s)
     return status;
 }
 
-enum pkv_status pkv_step_run(struct pkv_session *session, const struct pkv_step_part *parts,
-                             uint32_t count, const float **logits_out)
+/*
+ * A pass was left between two units. What it has appended is forgotten; where it has overwritten
+ * what a sliding layer's ring still needed, the sequence is emptied.
+ */
+static enum pkv_status undo_pass(struct pkv_session *s, const struct pkv_step_part *parts,
+                                 uint32_t count)
 {
-    PKV_TRY(check_parts(session, parts, count));
-    PKV_TRY(wait_done(session)); // the staging buffer is free again
-    struct step step = stage(session, parts, count);
-    enum pkv_status status = enqueue(&step);
-    session->broken = status != PKV_OK;
+    s->broken = pkvi_stream_sync(s->compute) != PKV_OK;
+    if (!s->broken) {
+        s->broken = pkvi_tier_abort(s->tier) != PKV_OK;
+    }
+    for (uint32_t p = 0; !s->broken && p < count; p++) {
+        struct pkv_seq *seq = parts[p].seq;
+        const uint32_t end = seq->tokens + parts[p].count;
+        seq->high = end > seq->high ? end : seq->high;
+        if (seq->tokens > 0 && !pkvi_session_rings_hold(seq, seq->tokens)) {
+            s->broken = pkv_seq_truncate(seq, 0) != PKV_OK;
+        }
+    }
+    return PKV_FAIL(PKV_ERR_CANCELED, "canceled within a pass of %u prompt tokens", parts[0].count);
+}
+
+/* A pass whose rows are checked. PKV_ERR_CANCELED: the sequences are as before, or empty. */
+static enum pkv_status run_pass(struct pkv_session *s, const struct pkv_step_part *parts,
+                                uint32_t count, const volatile int *cancel,
+                                const float **logits_out)
+{
+    PKV_TRY(pkvi_session_wait(s)); // the staging buffer is free again
+    struct step step = stage(s, parts, count);
+    step.cancel = cancel;
+    enum pkv_status status = begin_pass(s, parts, count);
+    if (status == PKV_OK) {
+        status = enqueue(&step);
+    }
+    if (status == PKV_ERR_CANCELED) {
+        return undo_pass(s, parts, count);
+    }
+    s->broken = status != PKV_OK;
     PKV_TRY(status);
-    session->in_flight = true;
+    s->in_flight = true;
     if (step.logit_rows > 0) {
-        PKV_TRY(wait_done(session));
+        PKV_TRY(pkvi_session_wait(s));
     }
     for (uint32_t p = 0; p < count; p++) {
         struct pkv_seq *seq = parts[p].seq;
@@ -372,9 +475,16 @@ enum pkv_status pkv_step_run(struct pkv_session *session, const struct pkv_step_
         seq->high = seq->tokens > seq->high ? seq->tokens : seq->high;
     }
     if (logits_out) {
-        *logits_out = step.logit_rows > 0 ? pkvi_host(session->buffers.logits) : NULL;
+        *logits_out = step.logit_rows > 0 ? pkvi_host(s->buffers.logits) : NULL;
     }
     return PKV_OK;
+}
+
+enum pkv_status pkv_step_run(struct pkv_session *session, const struct pkv_step_part *parts,
+                             uint32_t count, const float **logits_out)
+{
+    PKV_TRY(check_parts(session, parts, count, session->config.step_rows));
+    return run_pass(session, parts, count, NULL, logits_out);
 }
 
 enum pkv_status pkv_prompt_run(struct pkv_session *session, struct pkv_seq *seq, const int32_t *ids,
@@ -396,12 +506,13 @@ enum pkv_status pkv_prompt_run(struct pkv_session *session, struct pkv_seq *seq,
                             count);
         }
         size_t piece = count - done;
-        piece = piece < session->config.step_rows ? piece : session->config.step_rows;
+        piece = piece < session->pass_rows ? piece : session->pass_rows;
         struct pkv_step_part part = {.seq = seq,
                                      .ids = ids + done,
                                      .count = (uint32_t)piece,
                                      .logit_rows = done + piece == count ? 1 : 0};
-        PKV_TRY(pkv_step_run(session, &part, 1, logits_out));
+        PKV_TRY(check_parts(session, &part, 1, session->pass_rows));
+        PKV_TRY(run_pass(session, &part, 1, cancel, logits_out));
         done += piece;
     }
     return PKV_OK;

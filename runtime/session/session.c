@@ -1,10 +1,8 @@
 /*
  * session.c: a session's memory and its sequences.
  *
- * Owns: the plan, the three allocations (work buffers, K and V, pinned), which slot is in use.
- * Refuses to know: what a step does with them (pipeline.c).
- *
- * Here every sequence has its pages from the start, so page tables are written once, at open.
+ * Owns: the plan, the work buffers, which slot is in use.
+ * Refuses to know: what a step does with them (pipeline.c), where K and V are (offload/).
  */
 #include "runtime/session/session.h"
 
@@ -18,13 +16,16 @@
 #define ALIGN_BYTES 256u
 #define MOST_SEQUENCES 4096u
 #define MOST_STEP_ROWS 65536u
+#define DEFAULT_PROMPT_ROWS 8192u
+#define DEFAULT_RECENT 64u
 
 struct pkv_session_config pkv_session_config_default(void)
 {
     return (struct pkv_session_config){.struct_bytes = sizeof(struct pkv_session_config),
                                        .sequences = 1,
                                        .step_rows = 512,
-                                       .kv_type = PKV_KV_F16};
+                                       .kv_type = PKV_KV_F16,
+                                       .kv_recent = DEFAULT_RECENT};
 }
 
 /* Bump "allocation" over addresses. Sizes cannot overflow: check_config() bounds each factor. */
@@ -49,50 +50,17 @@ static void take_act(uint64_t *top, uint32_t rows, uint32_t cols, struct pkvi_ac
     }
 }
 
-uint32_t pkvi_session_layer_blocks(const struct pkv_session *session, uint32_t layer)
-{
-    const struct pkv_layer_info *info = &session->model->layer[layer].info;
-    uint64_t whole = (session->config.context_tokens + PKV_PAGE_TOKENS - 1) / PKV_PAGE_TOKENS;
-    if (info->kind == PKV_LAYER_GLOBAL) {
-        return (uint32_t)whole;
-    }
-    // A step appends all its rows before its first row looks back over the window.
-    uint64_t ring = (uint64_t)info->window + session->config.step_rows;
-    ring = (ring + PKV_PAGE_TOKENS - 1) / PKV_PAGE_TOKENS + 1;
-    return (uint32_t)(ring < whole ? ring : whole);
-}
-
-static uint64_t layer_block_bytes(const struct pkv_session *session, uint32_t layer)
-{
-    const struct pkv_layer_info *info = &session->model->layer[layer].info;
-    return (uint64_t)info->kv_heads * PKV_PAGE_TOKENS *
-           pkvi_kv_entry_bytes(session->config.kv_type, info->head_dim);
-}
-
 static void lay_out_upload(struct pkv_session *s, uint64_t *top)
 {
     struct pkvi_buffers *b = &s->buffers;
-    uint64_t rows = s->config.step_rows;
+    uint64_t rows = s->pass_rows, tiles = (rows + s->config.step_rows - 1) / s->config.step_rows;
+    uint64_t spans = s->config.sequences > tiles ? s->config.sequences : tiles;
     b->upload = *top;
     b->ids = take(top, rows * sizeof(int32_t));
     b->positions = take(top, rows * sizeof(int32_t));
     b->row_index = take(top, s->config.logit_rows * sizeof(int32_t));
-    b->spans = take(top, s->config.sequences * sizeof(struct pkv_row_span));
+    b->spans = take(top, spans * sizeof(struct pkv_row_span));
     b->upload_bytes = *top - b->upload;
-}
-
-static void lay_out_tables(struct pkv_session *s, uint64_t *top)
-{
-    const struct pkv_model *model = s->model;
-    struct pkvi_buffers *b = &s->buffers;
-    uint64_t pages = 0;
-    for (uint32_t l = 0; l < model->info.layers; l++) {
-        pages += (uint64_t)pkvi_session_layer_blocks(s, l) * model->layer[l].info.kv_heads;
-    }
-    uint64_t views = (uint64_t)model->info.layers * s->config.sequences;
-    b->views = take(top, views * sizeof(struct pkv_kv_view));
-    b->pages = take(top, pages * s->config.sequences * sizeof(pkv_addr));
-    b->tables_bytes = *top - b->views;
 }
 
 /* Assign every address from the two bases and count bytes; with bases 0 it only counts. */
@@ -101,7 +69,7 @@ static void lay_out(struct pkv_session *s, pkv_addr work, pkv_addr pinned)
     const struct pkv_model *model = s->model;
     struct pkvi_buffers *b = &s->buffers;
     uint64_t top = work, rows = s->config.step_rows;
-    b->x = take(&top, rows * model->info.width * sizeof(float));
+    b->x = take(&top, (uint64_t)s->pass_rows * model->info.width * sizeof(float));
     b->y = model->post_norms ? take(&top, rows * model->info.width * sizeof(float)) : 0;
     b->q = take(&top, rows * s->q_cols * sizeof(float));
     b->k = take(&top, rows * s->kv_cols * sizeof(float));
@@ -112,11 +80,10 @@ static void lay_out(struct pkv_session *s, pkv_addr work, pkv_addr pinned)
     take_act(&top, (uint32_t)rows, s->q_cols, model->need_attn, &b->attn);
     take_act(&top, (uint32_t)rows, model->info.ffn, model->need_ffn, &b->ffn);
     for (uint32_t i = 0; i < model->rope_count; i++) {
-        b->rope[i] = take(&top, rows * model->rope[i].pairs * 2 * sizeof(float));
+        b->rope[i] = take(&top, (uint64_t)s->pass_rows * model->rope[i].pairs * 2 * sizeof(float));
     }
     b->scratch = take(&top, b->scratch_bytes);
     lay_out_upload(s, &top);
-    lay_out_tables(s, &top);
     s->work_bytes = top - work;
     top = pinned;
     b->logits = take(&top, (uint64_t)s->config.logit_rows * model->info.vocab * sizeof(float));
@@ -124,17 +91,35 @@ static void lay_out(struct pkv_session *s, pkv_addr work, pkv_addr pinned)
     s->pinned_bytes = top - pinned;
 }
 
-static void count_kv(struct pkv_session *s)
+static bool has_host(const struct pkv_session *s)
 {
-    const struct pkv_model *model = s->model;
-    s->kv_bytes = 0;
-    s->kv_ring_bytes = 0;
-    for (uint32_t l = 0; l < model->info.layers; l++) {
-        uint64_t bytes = layer_block_bytes(s, l) * pkvi_session_layer_blocks(s, l);
-        bytes *= s->config.sequences;
-        s->kv_bytes += bytes;
-        s->kv_ring_bytes += model->layer[l].info.kind == PKV_LAYER_SLIDING ? bytes : 0;
-    }
+    return s->config.kv_policy != PKV_KV_DEVICE;
+}
+
+/* What the tier is to be, with its sizes. */
+static enum pkv_status plan_tier(struct pkv_session *s)
+{
+    struct pkvi_tier_config *tier = &s->tier_config;
+    tier->sequences = s->config.sequences;
+    tier->context_tokens = s->config.context_tokens;
+    tier->step_rows = s->config.step_rows;
+    tier->pass_rows = s->config.prompt_rows;
+    tier->kv_type = s->config.kv_type;
+    tier->host = has_host(s);
+    tier->budget_bytes = s->config.kv_budget_bytes;
+    tier->recent = s->config.kv_recent;
+    tier->resident = s->config.kv_resident;
+    tier->host_limit_bytes = s->config.kv_host_bytes;
+    enum pkv_status status = pkvi_tier_plan(tier, &s->tier_sizes);
+    s->pass_rows = s->tier_sizes.tile_tokens > 0 ? tier->pass_rows : tier->step_rows;
+    return status;
+}
+
+/* Device bytes of K and V: what a limit for them is about. */
+static uint64_t kv_bytes(const struct pkv_session *s)
+{
+    const struct pkvi_tier_sizes *sizes = &s->tier_sizes;
+    return sizes->pool_bytes + sizes->ring_bytes + sizes->staging_bytes;
 }
 
 /* Bring row counts into the range that can be used at all. */
@@ -152,6 +137,15 @@ static void clamp_rows(struct pkv_session_config *config)
     }
     if (config->logit_rows > config->step_rows) {
         config->logit_rows = config->step_rows;
+    }
+    if (config->prompt_rows == 0) {
+        config->prompt_rows = DEFAULT_PROMPT_ROWS;
+    }
+    if (config->prompt_rows > config->context_tokens) {
+        config->prompt_rows = config->context_tokens;
+    }
+    if (config->prompt_rows < config->step_rows) {
+        config->prompt_rows = config->step_rows;
     }
 }
 
@@ -184,7 +178,38 @@ static enum pkv_status check_config(const struct pkv_model *model,
         return PKV_FAIL(PKV_ERR_INVALID, "KV type %d: expected f16, bf16, f32 or q8_0",
                         (int)out->kv_type);
     }
+    if ((uint32_t)out->kv_policy >= PKV_KV_POLICY_COUNT) {
+        return PKV_FAIL(PKV_ERR_INVALID, "KV policy %d: expected device or full",
+                        (int)out->kv_policy);
+    }
+    if (out->kv_policy == PKV_KV_DEVICE && (out->kv_budget_bytes > 0 || out->kv_host_bytes > 0)) {
+        return PKV_FAIL(PKV_ERR_INVALID, "KV policy device has neither a budget nor host memory");
+    }
+    if (out->kv_recent > out->context_tokens) {
+        out->kv_recent = out->context_tokens;
+    }
     clamp_rows(out);
+    return PKV_OK;
+}
+
+const char *pkv_kv_policy_name(enum pkv_kv_policy policy)
+{
+    static const char *const names[] = {"device", "full"};
+    return (uint32_t)policy < PKV_KV_POLICY_COUNT ? names[policy] : NULL;
+}
+
+static enum pkv_status copy_layers(struct pkv_session *s)
+{
+    const uint32_t layers = s->model->info.layers;
+    s->layer_info = malloc(layers * sizeof *s->layer_info);
+    if (!s->layer_info) {
+        return PKV_FAIL(PKV_ERR_NO_MEMORY, "table of %u layers", layers);
+    }
+    for (uint32_t l = 0; l < layers; l++) {
+        s->layer_info[l] = s->model->layer[l].info;
+    }
+    s->tier_config.layer = s->layer_info;
+    s->tier_config.layers = layers;
     return PKV_OK;
 }
 
@@ -214,9 +239,16 @@ static enum pkv_status prepare(struct pkv_model *model, const struct pkv_session
             s->buffers.scratch_bytes = scratch;
         }
     }
+    PKV_TRY(copy_layers(s));
+    enum pkv_status status = plan_tier(s);
+    if (status == PKV_OK && has_host(s) && s->config.kv_budget_bytes == 0 &&
+        s->config.kv_device_bytes > 0 && kv_bytes(s) > s->config.kv_device_bytes) {
+        const uint64_t limit = s->config.kv_device_bytes, rings = s->tier_sizes.ring_bytes;
+        s->config.kv_budget_bytes = (limit > rings ? limit - rings : 1) / s->config.sequences;
+        status = plan_tier(s);
+    }
     lay_out(s, 0, 0);
-    count_kv(s);
-    return PKV_OK;
+    return status;
 }
 
 static void plan_line(struct pkv_memory_plan *plan, const char *what, const char *where,
@@ -236,8 +268,8 @@ static uint32_t context_that_fits(const struct pkv_session *s, uint64_t left_byt
     while (low < high) {
         uint32_t middle = low + (high - low + 1) / 2;
         trial.config.context_tokens = middle;
-        count_kv(&trial);
-        if (trial.kv_bytes <= left_bytes) {
+        (void)plan_tier(&trial);
+        if (kv_bytes(&trial) <= left_bytes) {
             low = middle;
         } else {
             high = middle - 1;
@@ -272,7 +304,7 @@ static struct size_text size_text(uint64_t bytes)
 static enum pkv_status refuse_kv(const struct pkv_session *s, uint64_t left_bytes,
                                  const char *limit)
 {
-    struct size_text need = size_text(s->kv_bytes), left = size_text(left_bytes);
+    struct size_text need = size_text(kv_bytes(s)), left = size_text(left_bytes);
     char fit[64] = "not even one token fits";
     uint32_t fits = context_that_fits(s, left_bytes);
     if (fits > 0) {
@@ -283,17 +315,30 @@ static enum pkv_status refuse_kv(const struct pkv_session *s, uint64_t left_byte
                     fit);
 }
 
+static uint64_t pageable_bytes(const struct pkv_session *s)
+{
+    return s->config.sequences * sizeof *s->seqs + s->tier_sizes.state_bytes;
+}
+
 static void fill_lines(const struct pkv_session *s, struct pkv_memory_plan *plan)
 {
     plan_line(plan, "weights", "device", s->model->weights_bytes);
-    plan_line(plan, "K and V, global layers", "device", s->kv_bytes - s->kv_ring_bytes);
-    plan_line(plan, "K and V, sliding layers (window and ring)", "device", s->kv_ring_bytes);
+    const struct pkvi_tier_sizes *tier = &s->tier_sizes;
+    const uint64_t hidden = (uint64_t)s->pass_rows * s->model->info.width * sizeof(float);
+    plan_line(plan, "K and V, global layers", "device", tier->pool_bytes);
+    plan_line(plan, "K and V, sliding layers (window and ring)", "device", tier->ring_bytes);
+    plan_line(plan, "K and V, two staging tiles", "device", tier->staging_bytes);
+    plan_line(plan, "K and V, one layer of a prompt", "device", tier->buffer_bytes);
+    plan_line(plan, "attention carried between tiles", "device", tier->carry_bytes);
+    plan_line(plan, "page tables", "device", tier->tables_bytes);
+    plan_line(plan, "hidden states", "device", hidden);
     plan_line(plan, "attention scratch", "device", s->buffers.scratch_bytes);
-    plan_line(plan, "page tables", "device", s->buffers.tables_bytes);
     plan_line(plan, "work buffers of a step", "device",
-              s->work_bytes - s->buffers.scratch_bytes - s->buffers.tables_bytes);
+              s->work_bytes - s->buffers.scratch_bytes - hidden);
+    plan_line(plan, "K and V, all blocks", "pinned", tier->host_bytes);
+    plan_line(plan, "page tables to upload", "pinned", tier->upload_bytes);
     plan_line(plan, "logits and staging", "pinned", s->pinned_bytes);
-    plan_line(plan, "sequences", "pageable", s->config.sequences * sizeof *s->seqs);
+    plan_line(plan, "sequences", "pageable", pageable_bytes(s));
     for (uint32_t l = 0; l < s->model->info.layers; l++) {
         const struct pkv_layer_info *info = &s->model->layer[l].info;
         if (info->kind == PKV_LAYER_GLOBAL) {
@@ -310,18 +355,21 @@ static enum pkv_status fill_plan(struct pkv_session *s, struct pkv_memory_plan *
     memset(plan, 0, sizeof *plan);
     fill_lines(s, plan);
     // The weights are loaded already and no longer count as free.
-    plan->device_asked_bytes = s->model->weights_bytes + s->work_bytes + s->kv_bytes;
+    const struct pkvi_tier_sizes *tier = &s->tier_sizes;
+    plan->device_asked_bytes = s->model->weights_bytes + s->work_bytes + tier->device_bytes;
     plan->device_available_bytes = s->model->weights_bytes + device.memory_free_bytes;
-    plan->pinned_asked_bytes = s->pinned_bytes;
+    plan->pinned_asked_bytes = s->pinned_bytes + tier->upload_bytes + tier->host_bytes;
     plan->pinned_available_bytes = device.memory_free_bytes;
-    plan->pageable_asked_bytes = s->config.sequences * sizeof *s->seqs;
+    plan->pageable_asked_bytes = pageable_bytes(s);
     plan->pageable_available_bytes = device.memory_free_bytes;
     uint64_t limit = s->config.kv_device_bytes;
-    if (limit > 0 && s->kv_bytes > limit) {
+    if (limit > 0 && kv_bytes(s) > limit) {
         return refuse_kv(s, limit, "the limit for them");
     }
-    uint64_t other = s->work_bytes + s->pinned_bytes, free_bytes = device.memory_free_bytes;
-    if (other + s->kv_bytes > free_bytes) {
+    uint64_t other = s->work_bytes + s->pinned_bytes + tier->upload_bytes + tier->host_bytes +
+                     tier->device_bytes - kv_bytes(s);
+    uint64_t free_bytes = device.memory_free_bytes;
+    if (other + kv_bytes(s) > free_bytes) {
         return refuse_kv(s, free_bytes > other ? free_bytes - other : 0, "the device");
     }
     plan->device_granted_bytes = plan->device_asked_bytes;
@@ -334,50 +382,11 @@ enum pkv_status pkv_session_plan(struct pkv_model *model, const struct pkv_sessi
                                  struct pkv_memory_plan *plan_out)
 {
     struct pkv_session session;
-    PKV_TRY(prepare(model, config, &session));
-    return fill_plan(&session, plan_out);
-}
-
-/* Views and page tables of all layers and sequences, as the kernels read them. */
-static void write_tables(const struct pkv_session *s, unsigned char *tables)
-{
-    const struct pkv_model *model = s->model;
-    struct pkv_kv_view *views = (struct pkv_kv_view *)(void *)tables;
-    pkv_addr *pages = (pkv_addr *)(void *)(tables + (s->buffers.pages - s->buffers.views));
-    pkv_addr page_table = s->buffers.pages, block = s->kv;
-    for (uint32_t l = 0; l < model->info.layers; l++) {
-        uint32_t blocks = pkvi_session_layer_blocks(s, l), heads = model->layer[l].info.kv_heads;
-        uint64_t block_bytes = layer_block_bytes(s, l), page_bytes = block_bytes / heads;
-        for (uint32_t q = 0; q < s->config.sequences; q++) {
-            views[(size_t)l * s->config.sequences + q] = (struct pkv_kv_view){
-                .page = page_table, .head_stride = blocks, .page_stride = 1, .ring_pages = blocks};
-            for (uint32_t h = 0; h < heads; h++) {
-                for (uint32_t p = 0; p < blocks; p++) {
-                    *pages++ = block + p * block_bytes + h * page_bytes;
-                }
-            }
-            page_table += (uint64_t)heads * blocks * sizeof(pkv_addr);
-            block += blocks * block_bytes;
-        }
-    }
-}
-
-static enum pkv_status upload_tables(struct pkv_session *s)
-{
-    unsigned char *tables = calloc(1, s->buffers.tables_bytes);
-    if (!tables) {
-        return PKV_FAIL(PKV_ERR_NO_MEMORY, "page tables: %llu bytes",
-                        (unsigned long long)s->buffers.tables_bytes);
-    }
-    write_tables(s, tables);
-    struct pkv_span span = {.dst = s->buffers.views,
-                            .src = (pkv_addr)(uintptr_t)tables,
-                            .bytes = s->buffers.tables_bytes};
-    enum pkv_status status = pkvi_copy_async(s->compute, &span, 1);
+    enum pkv_status status = prepare(model, config, &session);
     if (status == PKV_OK) {
-        status = pkvi_stream_sync(s->compute);
+        status = fill_plan(&session, plan_out);
     }
-    free(tables);
+    free(session.layer_info);
     return status;
 }
 
@@ -385,7 +394,6 @@ static enum pkv_status allocate(struct pkv_session *s)
 {
     struct pkv_device *device = s->model->device;
     PKV_TRY(pkvi_mem_alloc(device, PKV_MEM_DEVICE, s->work_bytes, &s->work));
-    PKV_TRY(pkvi_mem_alloc(device, PKV_MEM_DEVICE, s->kv_bytes, &s->kv));
     PKV_TRY(pkvi_mem_alloc(device, PKV_MEM_PINNED, s->pinned_bytes, &s->pinned));
     lay_out(s, s->work, s->pinned);
     PKV_TRY(pkvi_stream_open(device, PKV_COMPUTE, NULL, &s->compute));
@@ -397,7 +405,7 @@ static enum pkv_status allocate(struct pkv_session *s)
                             pkvi_op_name(op));
         }
     }
-    return upload_tables(s);
+    return pkvi_tier_open(device, &s->tier_config, s->compute, &s->tier);
 }
 
 enum pkv_status pkv_session_open(struct pkv_model *model, const struct pkv_session_config *config,
@@ -413,12 +421,15 @@ enum pkv_status pkv_session_open(struct pkv_model *model, const struct pkv_sessi
         status = fill_plan(s, &plan);
     }
     if (status != PKV_OK) {
+        free(s->layer_info);
         free(s);
         return status;
     }
     s->seqs = calloc(s->config.sequences, sizeof *s->seqs);
-    status = s->seqs ? allocate(s)
-                     : PKV_FAIL(PKV_ERR_NO_MEMORY, "table of %u sequences", s->config.sequences);
+    s->tier_parts = calloc(s->config.sequences, sizeof *s->tier_parts);
+    status = s->seqs && s->tier_parts
+                 ? allocate(s)
+                 : PKV_FAIL(PKV_ERR_NO_MEMORY, "table of %u sequences", s->config.sequences);
     if (status != PKV_OK) {
         pkv_session_close(s);
         return status;
@@ -439,12 +450,14 @@ void pkv_session_close(struct pkv_session *s)
     if (s->compute) {
         (void)pkvi_stream_sync(s->compute); // a step may still run; its error has been told
     }
+    pkvi_tier_close(s->tier);
     pkvi_event_close(s->done);
     pkvi_stream_close(s->compute);
     pkvi_mem_free(device, PKV_MEM_PINNED, s->pinned);
-    pkvi_mem_free(device, PKV_MEM_DEVICE, s->kv);
     pkvi_mem_free(device, PKV_MEM_DEVICE, s->work);
+    free(s->tier_parts);
     free(s->seqs);
+    free(s->layer_info);
     free(s);
 }
 
@@ -456,6 +469,7 @@ enum pkv_status pkv_seq_open(struct pkv_session *session, struct pkv_seq **seq_o
             seq->open = true;
             seq->tokens = 0;
             seq->high = 0;
+            pkvi_tier_seq_open(session->tier, i);
             *seq_out = seq;
             return PKV_OK;
         }
@@ -465,7 +479,9 @@ enum pkv_status pkv_seq_open(struct pkv_session *session, struct pkv_seq **seq_o
 
 void pkv_seq_close(struct pkv_seq *seq)
 {
-    if (seq) {
+    if (seq && seq->open) {
+        (void)pkvi_session_wait(seq->session); /* its error is told by the next step */
+        pkvi_tier_seq_close(seq->session->tier, seq->index);
         seq->open = false;
     }
 }
@@ -475,27 +491,52 @@ uint32_t pkv_seq_tokens(const struct pkv_seq *seq)
     return seq->tokens;
 }
 
-enum pkv_status pkv_seq_truncate(struct pkv_seq *seq, uint32_t tokens)
+/* The first sliding layer whose ring has lost what a row at `tokens` looks back on, or layers. */
+static uint32_t lost_ring(const struct pkv_seq *seq, uint32_t tokens)
 {
     const struct pkv_session *s = seq->session;
+    uint32_t l = 0;
+    for (; l < s->model->info.layers; l++) {
+        const struct pkv_layer_info *info = &s->model->layer[l].info;
+        uint64_t ring = (uint64_t)pkvi_tier_layer_pages(&s->tier_config, l) * PKV_PAGE_TOKENS;
+        uint32_t first = tokens + 1 > info->window ? tokens + 1 - info->window : 0;
+        if (info->kind == PKV_LAYER_SLIDING && first + ring < seq->high) {
+            break;
+        }
+    }
+    return l;
+}
+
+bool pkvi_session_rings_hold(const struct pkv_seq *seq, uint32_t tokens)
+{
+    return lost_ring(seq, tokens) == seq->session->model->info.layers;
+}
+
+enum pkv_status pkv_seq_truncate(struct pkv_seq *seq, uint32_t tokens)
+{
+    struct pkv_session *s = seq->session;
     if (tokens > seq->tokens) {
         return PKV_FAIL(PKV_ERR_RANGE, "truncate to %u tokens: the sequence has %u", tokens,
                         seq->tokens);
     }
-    for (uint32_t l = 0; l < s->model->info.layers && tokens > 0 && tokens < seq->tokens; l++) {
-        const struct pkv_layer_info *info = &s->model->layer[l].info;
-        uint64_t ring = (uint64_t)pkvi_session_layer_blocks(s, l) * PKV_PAGE_TOKENS;
-        uint32_t first = tokens + 1 > info->window ? tokens + 1 - info->window : 0;
-        if (info->kind == PKV_LAYER_SLIDING && first + ring < seq->high) {
-            return PKV_FAIL(PKV_ERR_RANGE,
-                            "truncate to %u tokens: layer %u keeps a ring of %llu tokens, and %u "
-                            "were written",
-                            tokens, l, (unsigned long long)ring, seq->high);
-        }
+    if (tokens > 0 && tokens < seq->tokens && !pkvi_session_rings_hold(seq, tokens)) {
+        const uint32_t l = lost_ring(seq, tokens);
+        return PKV_FAIL(PKV_ERR_RANGE,
+                        "truncate to %u tokens: layer %u keeps a ring of %u tokens, and %u "
+                        "were written",
+                        tokens, l, pkvi_tier_layer_pages(&s->tier_config, l) * PKV_PAGE_TOKENS,
+                        seq->high);
     }
+    PKV_TRY(pkvi_session_wait(s));
+    PKV_TRY(pkvi_tier_seq_truncate(s->tier, seq->index, tokens));
     seq->tokens = tokens;
     if (tokens == 0) {
         seq->high = 0;
     }
     return PKV_OK;
+}
+
+void pkv_session_kv_report(struct pkv_session *session, struct pkv_kv_report *report_out)
+{
+    pkvi_tier_report(session->tier, report_out);
 }

@@ -14,6 +14,8 @@ void pkvt_engine_open(struct pkvt_engine *engine, const char *path,
     struct pkv_model_config model = pkv_model_config_default();
     device.threads = options->threads;
     device.cpu = options->cpu;
+    device.schedule = options->schedule;
+    device.schedule_seed = options->seed;
     model.exact = options->exact;
     assert_ok(pkv_device_open("cpu", &device, &engine->device));
     assert_ok(pkv_model_open(engine->device, path, &model, &engine->model));
@@ -24,6 +26,11 @@ void pkvt_engine_open(struct pkvt_engine *engine, const char *path,
     engine->config.sequences = options->sequences ? options->sequences : 1;
     engine->config.step_rows = options->step_rows ? options->step_rows : 512;
     engine->config.logit_rows = options->logit_rows;
+    engine->config.kv_policy = options->budget_bytes > 0 ? PKV_KV_FULL : PKV_KV_DEVICE;
+    engine->config.kv_budget_bytes = options->budget_bytes;
+    engine->config.kv_recent = options->recent ? options->recent : engine->config.kv_recent;
+    engine->config.kv_resident = options->resident;
+    engine->config.prompt_rows = options->prompt_rows;
     assert_ok(pkv_session_open(engine->model, &engine->config, &engine->session));
     assert_ok(pkv_tokenizer_open(path, &engine->tokenizer));
 }

@@ -1,0 +1,270 @@
+/*
+ * budget.c: sizes. What a config takes, how many pages a sequence may have, and which of its layers
+ * leave the device as it grows. Pure arithmetic of the host.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "offload/tier_impl.h"
+
+#define MOST_TILE_TOKENS 1024u
+#define ALIGN_BYTES 256u
+
+static uint64_t aligned(uint64_t bytes)
+{
+    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+uint32_t pkvi_tier_blocks(uint32_t tokens)
+{
+    return tokens / PKV_PAGE_TOKENS + (tokens % PKV_PAGE_TOKENS != 0);
+}
+
+static bool is_global(const struct pkv_layer_info *info)
+{
+    return info->kind == PKV_LAYER_GLOBAL;
+}
+
+uint32_t pkvi_tier_layer_pages(const struct pkvi_tier_config *config, uint32_t layer)
+{
+    const struct pkv_layer_info *info = &config->layer[layer];
+    uint32_t whole = pkvi_tier_blocks(config->context_tokens);
+    if (is_global(info)) {
+        return whole;
+    }
+    /* A row tile appends all its rows before its first row looks back over the window. */
+    uint64_t ring = (uint64_t)info->window + config->step_rows;
+    ring = (ring + PKV_PAGE_TOKENS - 1) / PKV_PAGE_TOKENS + 1;
+    return (uint32_t)(ring < whole ? ring : whole);
+}
+
+static uint32_t page_bytes(const struct pkvi_tier_config *config, const struct pkv_layer_info *info)
+{
+    return PKV_PAGE_TOKENS * pkvi_kv_entry_bytes(config->kv_type, info->head_dim);
+}
+
+/* What depends on the layers alone. */
+static void measure_layers(struct pkvi_tier *t)
+{
+    const struct pkvi_tier_config *config = &t->config;
+    struct pkvi_tier_sizes *sizes = &t->sizes;
+    for (uint32_t l = 0; l < config->layers; l++) {
+        const struct pkv_layer_info *info = &config->layer[l];
+        const uint32_t bytes = page_bytes(config, info);
+        if (!is_global(info)) {
+            const uint64_t pages = (uint64_t)pkvi_tier_layer_pages(config, l) * info->kv_heads;
+            sizes->ring_bytes += pages * bytes * config->sequences;
+            sizes->tables_bytes += aligned(pages * config->sequences * sizeof(pkv_addr));
+            continue;
+        }
+        sizes->global_layers++;
+        t->row_entries += info->kv_heads;
+        t->unit_bytes = bytes > t->unit_bytes ? bytes : t->unit_bytes;
+        t->staging_head_pages =
+            info->kv_heads > t->staging_head_pages ? info->kv_heads : t->staging_head_pages;
+        const uint64_t block = (uint64_t)bytes * info->kv_heads;
+        sizes->host_block_bytes = block > sizes->host_block_bytes ? block : sizes->host_block_bytes;
+    }
+    sizes->full_bytes = (uint64_t)t->row_entries * t->blocks_max * t->unit_bytes;
+}
+
+static uint64_t staging_bytes(const struct pkvi_tier *t, uint32_t tile_tokens)
+{
+    return (uint64_t)PKVI_TIER_SLOTS * (tile_tokens / PKV_PAGE_TOKENS) * t->staging_head_pages *
+           t->unit_bytes;
+}
+
+/* Tokens of a sequence whose K and V in all global layers have so many bytes, rounded down. */
+static uint64_t exact_full_bytes(const struct pkvi_tier *t)
+{
+    return t->sizes.full_bytes / t->blocks_max * t->config.context_tokens / PKV_PAGE_TOKENS;
+}
+
+/* A budget that does not hold everything: staging first, then pages. */
+static enum pkv_status measure_budget(struct pkvi_tier *t)
+{
+    struct pkvi_tier_sizes *sizes = &t->sizes;
+    const struct pkvi_tier_config *config = &t->config;
+    const uint64_t least_pages = (uint64_t)t->row_entries * t->tail_pages;
+    const uint64_t all = config->budget_bytes * config->sequences;
+    sizes->least_bytes =
+        least_pages * t->unit_bytes +
+        (staging_bytes(t, PKV_SPLIT_KEYS) + config->sequences - 1) / config->sequences;
+    sizes->tile_tokens = MOST_TILE_TOKENS;
+    while (sizes->tile_tokens > PKV_SPLIT_KEYS && staging_bytes(t, sizes->tile_tokens) > all / 8) {
+        sizes->tile_tokens /= 2;
+    }
+    if (config->budget_bytes < sizes->least_bytes) {
+        return PKV_FAIL(PKV_ERR_RANGE,
+                        "KV budget of %llu bytes a sequence: the last %u tokens of every layer and "
+                        "two staging tiles need %llu",
+                        (unsigned long long)config->budget_bytes, t->tail_pages * PKV_PAGE_TOKENS,
+                        (unsigned long long)sizes->least_bytes);
+    }
+    sizes->staging_bytes = staging_bytes(t, sizes->tile_tokens);
+    const uint64_t share = (sizes->staging_bytes + config->sequences - 1) / config->sequences;
+    sizes->quota_pages = (uint32_t)((config->budget_bytes - share) / t->unit_bytes);
+    /* New rows of a pass: one layer's, whole pages of every sequence. */
+    const uint64_t pages = pkvi_tier_blocks(config->pass_rows) + 2ull * config->sequences;
+    sizes->buffer_bytes = pages * t->staging_head_pages * t->unit_bytes;
+    return PKV_OK;
+}
+
+static void measure_tables(struct pkvi_tier *t)
+{
+    struct pkvi_tier_sizes *sizes = &t->sizes;
+    const struct pkvi_tier_config *config = &t->config;
+    sizes->tables_bytes +=
+        aligned((uint64_t)config->layers * config->sequences * sizeof(struct pkv_kv_view));
+    sizes->tables_bytes +=
+        aligned((uint64_t)config->sequences * t->blocks_max * t->row_entries * sizeof(pkv_addr));
+    t->staging_table_bytes =
+        aligned((uint64_t)PKVI_TIER_SLOTS * (sizes->tile_tokens / PKV_PAGE_TOKENS) *
+                t->staging_head_pages * sizeof(pkv_addr));
+    sizes->tables_bytes += config->layers * t->staging_table_bytes;
+    sizes->upload_bytes = sizes->tables_bytes;
+    for (uint32_t l = 0; sizes->tile_tokens > 0 && l < config->layers; l++) {
+        const struct pkv_layer_info *info = &config->layer[l];
+        const uint64_t carry =
+            pkvi_attend_carry_bytes(config->step_rows, info->heads, info->head_dim);
+        sizes->carry_bytes = carry > sizes->carry_bytes ? carry : sizes->carry_bytes;
+    }
+    sizes->carry_bytes = aligned(sizes->carry_bytes);
+}
+
+static enum pkv_status measure_host(struct pkvi_tier *t)
+{
+    struct pkvi_tier_sizes *sizes = &t->sizes;
+    const struct pkvi_tier_config *config = &t->config;
+    if (config->host) {
+        sizes->host_blocks = (uint64_t)config->sequences * t->blocks_max * sizes->global_layers;
+    }
+    const uint64_t pages = (uint64_t)sizes->quota_pages * config->sequences;
+    if (sizes->host_blocks >= PKVI_NO_PLACE || pages >= PKVI_NO_PLACE) {
+        return PKV_FAIL(PKV_ERR_RANGE, "KV tier: %llu blocks and %llu pages, at most %u",
+                        (unsigned long long)sizes->host_blocks, (unsigned long long)pages,
+                        PKVI_NO_PLACE - 1);
+    }
+    if (sizes->host_blocks > 0) {
+        const struct pkvi_host_arena_config arena = {.block_bytes = sizes->host_block_bytes,
+                                                     .node = -1};
+        PKV_TRY(pkvi_host_arena_plan(&arena, sizes->host_blocks, &sizes->host_bytes));
+    }
+    sizes->state_bytes = pkvi_places_bytes((uint32_t)sizes->host_blocks) +
+                         pkvi_places_bytes((uint32_t)pages) +
+                         (uint64_t)config->sequences * config->layers *
+                             (sizeof(struct pkvi_tier_state) +
+                              (config->host ? t->blocks_max * sizeof(uint32_t) : 0));
+    if (config->host_limit_bytes > 0 && sizes->host_bytes > config->host_limit_bytes) {
+        return PKV_FAIL(PKV_ERR_NO_MEMORY,
+                        "host memory for K and V of %u x %u tokens: %llu bytes, the limit is %llu",
+                        config->sequences, config->context_tokens,
+                        (unsigned long long)sizes->host_bytes,
+                        (unsigned long long)config->host_limit_bytes);
+    }
+    return PKV_OK;
+}
+
+/* Global layers that stay DENSE with so many blocks. */
+static uint32_t dense_layers(const struct pkvi_tier *t, uint32_t blocks)
+{
+    const struct pkvi_tier_sizes *sizes = &t->sizes;
+    uint64_t pages = (uint64_t)t->row_entries * blocks;
+    uint32_t dense = sizes->global_layers;
+    for (uint32_t i = 0; pages > sizes->quota_pages && i < sizes->global_layers; i++, dense--) {
+        const uint32_t heads = t->config.layer[t->demote_order[i]].kv_heads;
+        pages -= (uint64_t)heads * (blocks > t->tail_pages ? blocks - t->tail_pages : 0);
+    }
+    return dense;
+}
+
+enum pkv_status pkvi_tier_measure(struct pkvi_tier *t)
+{
+    struct pkvi_tier_sizes *sizes = &t->sizes;
+    const struct pkvi_tier_config *config = &t->config;
+    t->blocks_max = pkvi_tier_blocks(config->context_tokens);
+    t->tail_pages = pkvi_tier_blocks(config->recent) + 2;
+    measure_layers(t);
+    sizes->quota_pages = t->row_entries * t->blocks_max;
+    if (config->host && config->budget_bytes > 0 && sizes->global_layers > 0 &&
+        config->budget_bytes < exact_full_bytes(t)) {
+        PKV_TRY(measure_budget(t));
+    }
+    sizes->pool_bytes = (uint64_t)sizes->quota_pages * config->sequences * t->unit_bytes;
+    measure_tables(t);
+    sizes->device_bytes = sizes->pool_bytes + sizes->ring_bytes + sizes->staging_bytes +
+                          sizes->buffer_bytes + sizes->carry_bytes + sizes->tables_bytes;
+    sizes->dense_layers = t->demote_order ? dense_layers(t, t->blocks_max) : 0;
+    return measure_host(t);
+}
+
+void pkvi_tier_demote(struct pkvi_tier *t, uint32_t seq, uint32_t tokens)
+{
+    const uint32_t streamed = t->sizes.global_layers - dense_layers(t, pkvi_tier_blocks(tokens));
+    for (uint32_t i = 0; i < streamed; i++) {
+        t->seq[seq].state[t->demote_order[i]].streamed = true;
+    }
+}
+
+/* A layer's place among `count` so that the first n, for every n, lie evenly: a golden step. */
+static uint32_t spread(uint32_t place)
+{
+    return place * 2654435769u;
+}
+
+static int by_spread(const void *a, const void *b)
+{
+    const uint32_t *x = a, *y = b; /* { key, layer } */
+    return x[0] < y[0] ? -1 : x[0] > y[0] ? 1 : x[1] < y[1] ? -1 : x[1] > y[1];
+}
+
+/* demote_order of tier->config, with the layers' heads known; 8 bytes a layer of scratch. */
+static void fill_order(const struct pkvi_tier_config *config, uint32_t global_layers,
+                       uint32_t (*pair)[2], uint32_t *order_out)
+{
+    uint32_t place = 0;
+    for (uint32_t l = 0; l < config->layers; l++) {
+        if (is_global(&config->layer[l])) {
+            uint32_t key = spread(place);
+            key = config->resident == PKV_RESIDENT_FIRST  ? global_layers - place
+                  : config->resident == PKV_RESIDENT_LAST ? place
+                                                          : key;
+            pair[place][0] = key;
+            pair[place++][1] = l;
+        }
+    }
+    qsort(pair, place, sizeof *pair, by_spread);
+    for (uint32_t i = 0; i < place; i++) {
+        order_out[i] = pair[i][1];
+    }
+}
+
+enum pkv_status pkvi_tier_order(const struct pkvi_tier_config *config, uint32_t **order_out)
+{
+    uint32_t count = 0;
+    for (uint32_t l = 0; l < config->layers; l++) {
+        count += is_global(&config->layer[l]);
+    }
+    uint32_t(*pair)[2] = malloc((count + 1) * sizeof *pair);
+    uint32_t *order = malloc((count + 1) * sizeof *order);
+    if (!pair || !order) {
+        free(pair);
+        free(order);
+        return PKV_FAIL(PKV_ERR_NO_MEMORY, "order of %u layers", count);
+    }
+    fill_order(config, count, pair, order);
+    free(pair);
+    *order_out = order;
+    return PKV_OK;
+}
+
+enum pkv_status pkvi_tier_plan(const struct pkvi_tier_config *config,
+                               struct pkvi_tier_sizes *sizes_out)
+{
+    struct pkvi_tier tier = {.config = *config};
+    PKV_TRY(pkvi_tier_order(config, &tier.demote_order));
+    enum pkv_status status = pkvi_tier_measure(&tier);
+    free(tier.demote_order);
+    *sizes_out = tier.sizes;
+    return status;
+}

@@ -1,0 +1,629 @@
+/*
+ * tier.c: owns the tier's memory, the page table and the states of sequences; decides at the
+ * beginning of a pass which pages its rows go to. Refuses to know how bytes move (transfer.c) and
+ * how much memory there is to be (budget.c).
+ *
+ * The host writes its own copy of views and page tables; a pass uploads what changed, once.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/addr.h"
+#include "offload/tier_impl.h"
+
+static pkv_addr take(pkv_addr *top, uint64_t bytes)
+{
+    const pkv_addr at = *top;
+    *top += (bytes + 255) / 256 * 256;
+    return at;
+}
+
+/* Addresses in the two device allocations, and in their pinned twin. */
+static void lay_out(struct pkvi_tier *t)
+{
+    const struct pkvi_tier_config *config = &t->config;
+    pkv_addr top = t->payload;
+    t->pool = take(&top, t->sizes.pool_bytes);
+    for (uint32_t l = 0; l < config->layers; l++) {
+        struct pkvi_tier_layer *layer = &t->layer[l];
+        layer->ring = top;
+        top += (uint64_t)layer->ring_pages * layer->info.kv_heads * layer->page_bytes *
+               config->sequences;
+    }
+    t->staging = top;
+    t->buffer = t->staging + t->sizes.staging_bytes;
+    t->carry = t->buffer + t->sizes.buffer_bytes;
+    top = t->tables;
+    t->views = take(&top, (uint64_t)config->layers * config->sequences * sizeof *t->host_views);
+    t->table =
+        take(&top, (uint64_t)config->sequences * t->blocks_max * t->row_entries * sizeof(pkv_addr));
+    t->staging_tables = take(&top, config->layers * t->staging_table_bytes);
+    for (uint32_t l = 0; l < config->layers; l++) {
+        struct pkvi_tier_layer *layer = &t->layer[l];
+        layer->ring_table = take(&top, (uint64_t)layer->ring_pages * layer->info.kv_heads *
+                                           config->sequences * sizeof(pkv_addr));
+    }
+}
+
+static void *uploaded(const struct pkvi_tier *t, pkv_addr device)
+{
+    return PKV_AT(void, t->upload + (device - t->tables));
+}
+
+static void write_ring(struct pkvi_tier *t, uint32_t l)
+{
+    const struct pkvi_tier_layer *layer = &t->layer[l];
+    const uint32_t heads = layer->info.kv_heads;
+    pkv_addr *table = uploaded(t, layer->ring_table), page = layer->ring;
+    for (uint32_t i = 0; i < t->config.sequences * layer->ring_pages * heads; i++) {
+        *table++ = page;
+        page += layer->page_bytes;
+    }
+}
+
+static void write_staging(struct pkvi_tier *t, uint32_t l)
+{
+    const struct pkvi_tier_layer *layer = &t->layer[l];
+    const uint32_t pages = t->sizes.tile_tokens / PKV_PAGE_TOKENS * layer->info.kv_heads;
+    pkv_addr *table = uploaded(t, t->staging_tables + l * t->staging_table_bytes);
+    for (uint32_t slot = 0; slot < PKVI_TIER_SLOTS; slot++) {
+        const pkv_addr first = t->staging + slot * (t->sizes.staging_bytes / PKVI_TIER_SLOTS);
+        for (uint32_t i = 0; i < pages; i++) {
+            *table++ = first + (uint64_t)i * layer->page_bytes;
+        }
+    }
+}
+
+/* All that does not change later, into the pinned twin. */
+static void write_tables(struct pkvi_tier *t)
+{
+    const uint32_t sequences = t->config.sequences;
+    memset(PKV_AT(void, t->upload), 0, t->sizes.upload_bytes);
+    t->host_views = uploaded(t, t->views);
+    t->host_table = uploaded(t, t->table);
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        const struct pkvi_tier_layer *layer = &t->layer[l];
+        const uint32_t heads = layer->info.kv_heads;
+        for (uint32_t s = 0; s < sequences; s++) {
+            struct pkv_kv_view *view = &t->host_views[(uint64_t)l * sequences + s];
+            *view = (struct pkv_kv_view){.head_stride = 1};
+            if (layer->global) {
+                view->page =
+                    t->table + ((uint64_t)s * t->blocks_max * t->row_entries + layer->head_base) *
+                                   sizeof(pkv_addr);
+                view->page_stride = t->row_entries;
+                view->ring_pages = t->blocks_max;
+            } else {
+                view->page =
+                    layer->ring_table + (uint64_t)s * layer->ring_pages * heads * sizeof(pkv_addr);
+                view->page_stride = heads;
+                view->ring_pages = layer->ring_pages;
+            }
+        }
+        if (layer->global) {
+            write_staging(t, l);
+        } else {
+            write_ring(t, l);
+        }
+    }
+}
+
+static void describe_layers(struct pkvi_tier *t)
+{
+    uint32_t head_base = 0;
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        struct pkvi_tier_layer *layer = &t->layer[l];
+        layer->info = t->config.layer[l];
+        layer->global = layer->info.kind == PKV_LAYER_GLOBAL;
+        layer->page_bytes =
+            PKV_PAGE_TOKENS * pkvi_kv_entry_bytes(t->config.kv_type, layer->info.head_dim);
+        layer->head_base = head_base;
+        layer->ring_pages = layer->global ? 0 : pkvi_tier_layer_pages(&t->config, l);
+        head_base += layer->global ? layer->info.kv_heads : 0;
+    }
+}
+
+/* The arrays of all states in one piece. */
+static enum pkv_status open_states(struct pkvi_tier *t)
+{
+    const uint64_t layers = t->config.layers, states = layers * t->config.sequences;
+    const uint64_t heads = t->staging_head_pages, blocks = t->config.host ? t->blocks_max : 0;
+    const uint64_t addresses = (t->tail_pages + 1) * heads;
+    t->seq = calloc(t->config.sequences, sizeof *t->seq);
+    t->part = calloc(t->config.sequences, sizeof *t->part);
+    t->spans = calloc(PKVI_TIER_SPANS, sizeof *t->spans);
+    t->tile_stored = calloc(t->row_tiles, sizeof *t->tile_stored);
+    const uint64_t bytes = states * (sizeof(struct pkvi_tier_state) + addresses * sizeof(pkv_addr) +
+                                     blocks * sizeof(uint32_t));
+    t->state_memory = calloc(1, bytes);
+    if (!t->seq || !t->part || !t->spans || !t->tile_stored || !t->state_memory) {
+        return PKV_FAIL(PKV_ERR_NO_MEMORY, "KV tier: states of %u sequences, %llu bytes",
+                        t->config.sequences, (unsigned long long)bytes);
+    }
+    struct pkvi_tier_state *state = t->state_memory;
+    pkv_addr *address = (pkv_addr *)(void *)(state + states);
+    uint32_t *block = (uint32_t *)(void *)(address + states * addresses);
+    memset(block, 0xff, states * blocks * sizeof *block);
+    for (uint64_t i = 0; i < states; i++, state++) {
+        state->kept = address;
+        state->open_page = address + t->tail_pages * heads;
+        state->block = block;
+        address += addresses;
+        block += blocks;
+    }
+    for (uint32_t s = 0; s < t->config.sequences; s++) {
+        t->seq[s].state = (struct pkvi_tier_state *)t->state_memory + s * layers;
+    }
+    return PKV_OK;
+}
+
+static enum pkv_status open_memory(struct pkvi_tier *t)
+{
+    const struct pkvi_tier_sizes *sizes = &t->sizes;
+    const uint64_t payload = sizes->device_bytes - sizes->tables_bytes;
+    PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_DEVICE, payload + 256, &t->payload));
+    PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_DEVICE, sizes->tables_bytes, &t->tables));
+    PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_PINNED, sizes->upload_bytes, &t->upload));
+    lay_out(t);
+    PKV_TRY(pkvi_places_open(&t->pages, sizes->quota_pages * t->config.sequences));
+    if (t->config.host) {
+        const struct pkvi_host_arena_config arena = {.bytes = sizes->host_bytes,
+                                                     .block_bytes = sizes->host_block_bytes,
+                                                     .node = -1,
+                                                     .allow_unpinned = true};
+        PKV_TRY(pkvi_places_open(&t->blocks, (uint32_t)sizes->host_blocks));
+        PKV_TRY(pkvi_host_arena_open(t->device, &arena, &t->arena));
+    }
+    return open_states(t);
+}
+
+static enum pkv_status open_all(struct pkvi_tier *t)
+{
+    PKV_TRY(pkvi_tier_order(&t->config, &t->demote_order));
+    PKV_TRY(pkvi_tier_measure(t));
+    t->row_tiles = (t->config.pass_rows + t->config.step_rows - 1) / t->config.step_rows;
+    t->layer = calloc(t->config.layers, sizeof *t->layer);
+    if (!t->layer) {
+        return PKV_FAIL(PKV_ERR_NO_MEMORY, "KV tier: table of %u layers", t->config.layers);
+    }
+    describe_layers(t);
+    PKV_TRY(open_memory(t));
+    PKV_TRY(pkvi_transfer_open(t));
+    t->append_kernel = pkvi_device_kernel(t->device, PKV_OP_APPEND);
+    t->attend_kernel = pkvi_device_kernel(t->device, PKV_OP_ATTEND);
+    if (!t->append_kernel || !t->attend_kernel) {
+        return PKV_FAIL(PKV_ERR_UNSUPPORTED, "the device has no kernel for append or attend");
+    }
+    write_tables(t);
+    const struct pkv_span span = {t->tables, t->upload, t->sizes.tables_bytes};
+    PKV_TRY(pkvi_copy_async(t->compute, &span, 1));
+    return pkvi_stream_sync(t->compute);
+}
+
+enum pkv_status pkvi_tier_open(struct pkv_device *device, const struct pkvi_tier_config *config,
+                               struct pkv_stream *compute, struct pkvi_tier **tier_out)
+{
+    struct pkvi_tier *t = calloc(1, sizeof *t);
+    if (!t) {
+        return PKV_FAIL(PKV_ERR_NO_MEMORY, "KV tier: %zu bytes", sizeof *t);
+    }
+    t->device = device;
+    t->config = *config;
+    t->compute = compute;
+    const enum pkv_status status = open_all(t);
+    if (status != PKV_OK) {
+        pkvi_tier_close(t);
+        return status;
+    }
+    *tier_out = t;
+    return PKV_OK;
+}
+
+void pkvi_tier_close(struct pkvi_tier *t)
+{
+    if (!t) {
+        return;
+    }
+    pkvi_transfer_close(t);
+    pkvi_host_arena_close(t->arena);
+    pkvi_places_close(&t->blocks);
+    pkvi_places_close(&t->pages);
+    pkvi_mem_free(t->device, PKV_MEM_PINNED, t->upload);
+    pkvi_mem_free(t->device, PKV_MEM_DEVICE, t->tables);
+    pkvi_mem_free(t->device, PKV_MEM_DEVICE, t->payload);
+    free(t->state_memory);
+    free(t->tile_stored);
+    free(t->spans);
+    free(t->part);
+    free(t->seq);
+    free(t->layer);
+    free(t->demote_order);
+    free(t);
+}
+
+static bool in_pool(const struct pkvi_tier *t, pkv_addr page)
+{
+    return page >= t->pool && page < t->pool + t->sizes.pool_bytes;
+}
+
+static void mark_dirty(struct pkvi_tier_seq *seq, uint32_t block)
+{
+    seq->dirty_first = block < seq->dirty_first ? block : seq->dirty_first;
+    seq->dirty_end = block + 1 > seq->dirty_end ? block + 1 : seq->dirty_end;
+}
+
+static enum pkv_status take_page(struct pkvi_tier *t, pkv_addr *page_out)
+{
+    const uint32_t place = pkvi_places_take(&t->pages);
+    if (place == PKVI_NO_PLACE) {
+        return PKV_FAIL(PKV_ERR_STATE, "KV tier: no page left of %u", t->pages.count);
+    }
+    t->report.pages_used++;
+    t->report.pages_most =
+        t->report.pages_used > t->report.pages_most ? t->report.pages_used : t->report.pages_most;
+    *page_out = t->pool + (uint64_t)place * t->unit_bytes;
+    return PKV_OK;
+}
+
+static void release_page(struct pkvi_tier *t, pkv_addr *page)
+{
+    if (in_pool(t, *page)) {
+        pkvi_places_release(&t->pages, (uint32_t)((*page - t->pool) / t->unit_bytes));
+        t->report.pages_used--;
+    }
+    *page = 0;
+}
+
+/* Give back a layer's pages of the blocks [first, end). */
+static void drop_pages(struct pkvi_tier *t, uint32_t seq, uint32_t layer, uint32_t first,
+                       uint32_t end)
+{
+    const struct pkvi_tier_layer *l = &t->layer[layer];
+    for (uint32_t b = end; b-- > first;) {
+        pkv_addr *row = pkvi_tier_row(t, seq, b) + l->head_base;
+        for (uint32_t h = l->info.kv_heads; h-- > 0;) {
+            release_page(t, &row[h]);
+        }
+    }
+}
+
+/* Pages for the blocks [first, end) where there are none. */
+static enum pkv_status add_pages(struct pkvi_tier *t, uint32_t seq, uint32_t layer, uint32_t first,
+                                 uint32_t end)
+{
+    const struct pkvi_tier_layer *l = &t->layer[layer];
+    for (uint32_t b = first; b < end; b++) {
+        pkv_addr *row = pkvi_tier_row(t, seq, b) + l->head_base;
+        for (uint32_t h = 0; h < l->info.kv_heads; h++) {
+            if (row[h] == 0) {
+                PKV_TRY(take_page(t, &row[h]));
+                mark_dirty(&t->seq[seq], b);
+            }
+        }
+    }
+    return PKV_OK;
+}
+
+/* After a pass has ended: what it kept stands in the page table instead of the buffer. */
+static void settle(struct pkvi_tier *t, uint32_t s)
+{
+    struct pkvi_tier_seq *seq = &t->seq[s];
+    for (uint32_t l = 0; seq->settle && l < t->config.layers; l++) {
+        struct pkvi_tier_state *state = &seq->state[l];
+        const struct pkvi_tier_layer *layer = &t->layer[l];
+        const uint32_t heads = layer->info.kv_heads;
+        if (!state->buffered) {
+            continue;
+        }
+        drop_pages(t, s, l, state->first_page, state->keep_first + state->keep_count);
+        for (uint32_t i = 0; i < state->keep_count; i++) {
+            pkv_addr *row = pkvi_tier_row(t, s, state->keep_first + i) + layer->head_base;
+            memcpy(row, state->kept + i * heads, heads * sizeof *row);
+            mark_dirty(seq, state->keep_first + i);
+        }
+        for (uint32_t h = 0; state->open_release && h < heads; h++) {
+            release_page(t, &state->open_page[h]);
+        }
+        state->first_page = state->keep_first;
+        state->buffered = false;
+        state->open_release = false;
+    }
+    seq->settle = false;
+}
+
+/* Where the open page of a layer that will append to the buffer lies now. */
+static void find_open_page(struct pkvi_tier *t, uint32_t seq, uint32_t layer, uint32_t block)
+{
+    const struct pkvi_tier_layer *l = &t->layer[layer];
+    struct pkvi_tier_state *state = &t->seq[seq].state[layer];
+    pkv_addr *row = pkvi_tier_row(t, seq, block) + l->head_base;
+    state->open_release = row[0] != 0;
+    for (uint32_t h = 0; h < l->info.kv_heads; h++) {
+        state->open_page[h] = state->open_release ? row[h]
+                                                  : pkvi_host_block_addr(t, state->block[block]) +
+                                                        (uint64_t)h * l->page_bytes;
+        row[h] = 0; /* settle() gives it back */
+    }
+}
+
+/* A STREAMED layer whose rows go to the buffer: all whole blocks before them are on the host. */
+static enum pkv_status prepare_buffered(struct pkvi_tier *t, const struct pkvi_tier_part *part,
+                                        uint32_t layer)
+{
+    const struct pkvi_tier_layer *l = &t->layer[layer];
+    struct pkvi_tier_seq *seq = &t->seq[part->seq];
+    struct pkvi_tier_state *state = &seq->state[layer];
+    const uint32_t first = part->tokens / PKV_PAGE_TOKENS, heads = l->info.kv_heads;
+    const uint32_t end = pkvi_tier_blocks(part->tokens + part->rows);
+    PKV_TRY(pkvi_transfer_publish(t, state, first));
+    state->open_page[0] = 0;
+    if (part->tokens % PKV_PAGE_TOKENS != 0) {
+        find_open_page(t, part->seq, layer, first);
+    }
+    drop_pages(t, part->seq, layer, state->first_page, first);
+    state->first_page = first;
+    state->buffered = true;
+    seq->settle = true;
+    const uint64_t block_bytes = (uint64_t)heads * l->page_bytes;
+    for (uint32_t b = first; b < end; b++) {
+        pkv_addr *row = pkvi_tier_row(t, part->seq, b) + l->head_base;
+        for (uint32_t h = 0; h < heads; h++) {
+            row[h] = t->buffer + (seq->buffer_page + (b - first)) * block_bytes +
+                     (uint64_t)h * l->page_bytes;
+        }
+        mark_dirty(seq, b);
+    }
+    state->keep_count = t->tail_pages - 1 < end - first ? t->tail_pages - 1 : end - first;
+    state->keep_first = end - state->keep_count;
+    for (uint32_t i = 0; i < state->keep_count * heads; i++) {
+        PKV_TRY(take_page(t, &state->kept[i]));
+    }
+    return PKV_OK;
+}
+
+/* A STREAMED layer whose few rows go to pages of its own. */
+static enum pkv_status prepare_tail(struct pkvi_tier *t, const struct pkvi_tier_part *part,
+                                    uint32_t layer)
+{
+    const struct pkvi_tier_layer *l = &t->layer[layer];
+    struct pkvi_tier_state *state = &t->seq[part->seq].state[layer];
+    const uint32_t open = part->tokens / PKV_PAGE_TOKENS;
+    const uint32_t end = pkvi_tier_blocks(part->tokens + part->rows);
+    uint32_t first = end > t->tail_pages ? end - t->tail_pages : 0;
+    first = first > state->first_page ? first : state->first_page;
+    PKV_TRY(pkvi_transfer_publish(t, state, first));
+    drop_pages(t, part->seq, layer, state->first_page, first);
+    state->first_page = first;
+    const pkv_addr *row = pkvi_tier_row(t, part->seq, open) + l->head_base;
+    const bool reload = part->tokens % PKV_PAGE_TOKENS != 0 && row[0] == 0;
+    PKV_TRY(add_pages(t, part->seq, layer, open, end));
+    if (reload) { /* it was cut, and lies on the host */
+        struct pkvi_copies copies = {.tier = t, .stream = t->compute};
+        const pkv_addr from = pkvi_host_block_addr(t, state->block[open]);
+        for (uint32_t h = 0; h < l->info.kv_heads; h++) {
+            PKV_TRY(pkvi_copies_add(&copies, row[h], from + (uint64_t)h * l->page_bytes,
+                                    l->page_bytes));
+        }
+        PKV_TRY(pkvi_copies_flush(&copies));
+    }
+    return PKV_OK;
+}
+
+static enum pkv_status prepare(struct pkvi_tier *t, const struct pkvi_tier_part *part)
+{
+    struct pkvi_tier_seq *seq = &t->seq[part->seq];
+    const uint32_t open = part->tokens / PKV_PAGE_TOKENS;
+    const uint32_t end = pkvi_tier_blocks(part->tokens + part->rows);
+    if (t->sizes.tile_tokens > 0) {
+        pkvi_tier_demote(t, part->seq, part->tokens + part->rows);
+    }
+    for (uint32_t pass = 0; pass < 2; pass++) { /* what gives pages back comes first */
+        for (uint32_t l = 0; l < t->config.layers; l++) {
+            const struct pkvi_tier_state *state = &seq->state[l];
+            if (!t->layer[l].global || state->streamed != (pass == 0)) {
+                continue;
+            }
+            if (!state->streamed) {
+                PKV_TRY(add_pages(t, part->seq, l, open, end));
+            } else if (part->rows > PKV_PAGE_TOKENS) {
+                PKV_TRY(prepare_buffered(t, part, l));
+            } else {
+                PKV_TRY(prepare_tail(t, part, l));
+            }
+        }
+    }
+    return PKV_OK;
+}
+
+/* Views whose first page moved, and changed rows of the page table. */
+static enum pkv_status upload(struct pkvi_tier *t)
+{
+    struct pkvi_copies copies = {.tier = t, .stream = t->compute};
+    const uint32_t sequences = t->config.sequences;
+    bool views = false;
+    for (uint32_t p = 0; p < t->part_count; p++) {
+        struct pkvi_tier_seq *seq = &t->seq[t->part[p].seq];
+        for (uint32_t l = 0; l < t->config.layers; l++) {
+            struct pkv_kv_view *view = &t->host_views[(uint64_t)l * sequences + t->part[p].seq];
+            const uint32_t first = seq->state[l].first_page;
+            views = views || view->first_page != first;
+            view->first_page = first;
+        }
+        if (seq->dirty_first < seq->dirty_end) {
+            const uint64_t row = (uint64_t)t->part[p].seq * t->blocks_max + seq->dirty_first;
+            const uint64_t at = row * t->row_entries * sizeof(pkv_addr);
+            PKV_TRY(pkvi_copies_add(&copies, t->table + at, t->upload + (t->table - t->tables) + at,
+                                    (uint64_t)(seq->dirty_end - seq->dirty_first) * t->row_entries *
+                                        sizeof(pkv_addr)));
+        }
+        seq->dirty_first = UINT32_MAX;
+        seq->dirty_end = 0;
+    }
+    if (views) {
+        PKV_TRY(pkvi_copies_add(&copies, t->views, t->upload + (t->views - t->tables),
+                                (uint64_t)t->config.layers * sequences * sizeof *t->host_views));
+    }
+    return pkvi_copies_flush(&copies);
+}
+
+enum pkv_status pkvi_tier_begin(struct pkvi_tier *t, const struct pkvi_tier_part *parts,
+                                uint32_t count)
+{
+    uint32_t buffer_page = 0;
+    t->part_count = count;
+    PKV_TRY(pkvi_transfer_poll(t));
+    for (uint32_t p = 0; p < count; p++) {
+        struct pkvi_tier_seq *seq = &t->seq[parts[p].seq];
+        t->part[p] = parts[p];
+        settle(t, parts[p].seq);
+        seq->buffer_page = buffer_page;
+        buffer_page +=
+            pkvi_tier_blocks(parts[p].tokens + parts[p].rows) - parts[p].tokens / PKV_PAGE_TOKENS;
+        PKV_TRY(prepare(t, &parts[p]));
+    }
+    return upload(t);
+}
+
+static enum pkv_status attend(struct pkvi_tier *t, const struct pkvi_tier_rows *rows)
+{
+    for (uint32_t i = 0; i < rows->attend.span_count;) {
+        const uint32_t first = i;
+        while (i < rows->attend.span_count &&
+               t->seq[rows->host_spans[i].view].state[rows->layer].first_page == 0) {
+            i++;
+        }
+        if (i > first) { /* all on the device: together */
+            struct pkv_args_attend args = rows->attend;
+            args.spans += (uint64_t)first * sizeof(struct pkv_row_span);
+            args.span_count = i - first;
+            PKV_TRY(pkvi_launch(t->compute, t->attend_kernel, &args));
+        } else {
+            PKV_TRY(pkvi_stream_attend(t, rows, i++));
+        }
+    }
+    return PKV_OK;
+}
+
+enum pkv_status pkvi_tier_attend(struct pkvi_tier *t, const struct pkvi_tier_rows *rows)
+{
+    struct pkvi_tier_rows r = *rows;
+    r.append.views = r.attend.views =
+        t->views + (uint64_t)rows->layer * t->config.sequences * sizeof(struct pkv_kv_view);
+    PKV_TRY(pkvi_transfer_append(t, &r));
+    if (!t->layer[rows->layer].global || t->sizes.tile_tokens == 0) {
+        return pkvi_launch(t->compute, t->attend_kernel, &r.attend);
+    }
+    PKV_TRY(pkvi_transfer_store_tile(t, &r));
+    PKV_TRY(attend(t, &r));
+    return rows->last_tile ? pkvi_transfer_keep(t, rows->layer) : PKV_OK;
+}
+
+enum pkv_status pkvi_tier_end(struct pkvi_tier *t)
+{
+    for (uint32_t p = 0; p < t->part_count; p++) {
+        t->seq[t->part[p].seq].tokens = t->part[p].tokens + t->part[p].rows;
+    }
+    return t->config.host ? pkvi_transfer_store_pass(t) : PKV_OK;
+}
+
+/* A buffered layer as it was before the pass, but for its tail, which is on the host. */
+static void unbuffer(struct pkvi_tier *t, const struct pkvi_tier_part *part, uint32_t layer)
+{
+    const struct pkvi_tier_layer *l = &t->layer[layer];
+    struct pkvi_tier_state *state = &t->seq[part->seq].state[layer];
+    for (uint32_t i = 0; i < state->keep_count * l->info.kv_heads; i++) {
+        release_page(t, &state->kept[i]);
+    }
+    drop_pages(t, part->seq, layer, state->first_page, pkvi_tier_blocks(part->tokens + part->rows));
+    if (state->open_release) {
+        pkv_addr *row = pkvi_tier_row(t, part->seq, state->first_page) + l->head_base;
+        memcpy(row, state->open_page, l->info.kv_heads * sizeof *row);
+        mark_dirty(&t->seq[part->seq], state->first_page);
+        state->open_release = false;
+    }
+    state->buffered = false;
+}
+
+enum pkv_status pkvi_tier_abort(struct pkvi_tier *t)
+{
+    if (t->config.host) { /* whatever was stored must not come after what takes its place */
+        PKV_TRY(pkvi_transfer_settle_stores(t));
+    }
+    for (uint32_t p = 0; p < t->part_count; p++) {
+        const struct pkvi_tier_part *part = &t->part[p];
+        struct pkvi_tier_seq *seq = &t->seq[part->seq];
+        for (uint32_t l = 0; l < t->config.layers; l++) {
+            if (t->layer[l].global && seq->state[l].buffered) {
+                unbuffer(t, part, l);
+            }
+        }
+        seq->settle = false;
+        seq->tokens = part->tokens + part->rows;
+        PKV_TRY(pkvi_tier_seq_truncate(t, part->seq, part->tokens));
+    }
+    t->part_count = 0;
+    return PKV_OK;
+}
+
+void pkvi_tier_seq_open(struct pkvi_tier *t, uint32_t s)
+{
+    t->seq[s].open = true;
+    t->seq[s].tokens = 0;
+    t->seq[s].dirty_first = UINT32_MAX;
+    t->seq[s].dirty_end = 0;
+}
+
+/* One layer keeps `full` whole blocks and, where `open`, a part of the next. */
+static enum pkv_status truncate_layer(struct pkvi_tier *t, uint32_t s, uint32_t layer,
+                                      uint32_t full, bool open)
+{
+    struct pkvi_tier_seq *seq = &t->seq[s];
+    struct pkvi_tier_state *state = &seq->state[layer];
+    const uint32_t blocks = pkvi_tier_blocks(seq->tokens), keep = full + open;
+    const bool on_host = open && pkvi_tier_row(t, s, full)[t->layer[layer].head_base] == 0;
+    if (on_host) {
+        PKV_TRY(pkvi_transfer_publish(t, state, full + 1));
+    }
+    drop_pages(t, s, layer, keep, blocks);
+    for (uint32_t b = blocks; t->config.host && b-- > full + on_host;) {
+        if (state->block[b] != PKVI_NO_PLACE) {
+            pkvi_places_release(&t->blocks, state->block[b]);
+            state->block[b] = PKVI_NO_PLACE;
+        }
+    }
+    state->sealed = state->sealed < full ? state->sealed : full;
+    state->published = state->published < full ? state->published : full;
+    state->first_page = state->first_page < full ? state->first_page : full;
+    state->streamed = state->streamed && keep > 0;
+    return PKV_OK;
+}
+
+enum pkv_status pkvi_tier_seq_truncate(struct pkvi_tier *t, uint32_t s, uint32_t tokens)
+{
+    struct pkvi_tier_seq *seq = &t->seq[s];
+    settle(t, s);
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        if (t->layer[l].global) {
+            PKV_TRY(
+                truncate_layer(t, s, l, tokens / PKV_PAGE_TOKENS, tokens % PKV_PAGE_TOKENS != 0));
+        }
+    }
+    seq->tokens = tokens;
+    return PKV_OK;
+}
+
+void pkvi_tier_seq_close(struct pkvi_tier *t, uint32_t s)
+{
+    (void)pkvi_tier_seq_truncate(t, s, 0); /* to 0 it waits for nothing */
+    t->seq[s].open = false;
+}
+
+void pkvi_tier_report(struct pkvi_tier *t, struct pkv_kv_report *report_out)
+{
+    *report_out = t->report;
+    for (uint32_t s = 0; s < t->config.sequences; s++) {
+        for (uint32_t l = 0; l < t->config.layers; l++) {
+            report_out->streamed_layers += t->seq[s].state[l].first_page > 0;
+        }
+    }
+}

@@ -1,0 +1,123 @@
+/*
+ * tier.h: the KV tier: where every entry lives, what moves, when.
+ *
+ * Every layer's K and V of every sequence are reached through a view (kernels/kernels.h). Sliding
+ * layers keep a ring of pages on the device. A global layer of a sequence is DENSE (all its pages
+ * are on the device) or STREAMED (its last pages are; the rest lies in host memory and passes
+ * through two staging tiles whenever the layer attends). With a host tier every full block of 32
+ * tokens is written through to host memory, so that a layer can leave the device at any time.
+ *
+ * A *pass* is a set of rows of some sequences, run layer by layer; each layer may take its rows in
+ * several *row tiles* of at most step_rows. Calls enqueue on the tier's streams; only those that
+ * say so wait. Threads: one at a time.
+ */
+#ifndef PKV_OFFLOAD_TIER_H
+#define PKV_OFFLOAD_TIER_H
+
+#include "kernels/kernels.h"
+#include "pivotkv/device.h"
+#include "pivotkv/model.h"
+#include "pivotkv/session.h"
+
+struct pkvi_tier;
+
+/* Orders between streams that the tier keeps (offload/transfer.c); tests take one away. */
+enum pkvi_edge {
+    PKVI_EDGE_APPEND_STORE,
+    PKVI_EDGE_STORE_PUBLISH,
+    PKVI_EDGE_STORE_BUFFER,
+    PKVI_EDGE_LOAD_ATTEND,
+    PKVI_EDGE_ATTEND_LOAD,
+    PKVI_EDGE_COUNT
+};
+
+struct pkvi_tier_config {
+    const struct pkv_layer_info *layer; /* [layers] */
+    uint32_t layers, sequences, context_tokens;
+    uint32_t step_rows; /* of a row tile, at most */
+    uint32_t pass_rows; /* of a pass, at most; more than step_rows only of one sequence */
+    enum pkv_kv_type kv_type;
+    bool host;             /* write every block through to host memory */
+    uint64_t budget_bytes; /* device memory of a sequence's global layers and its share of staging;
+                              what holds the whole context makes all layers DENSE; 0 = that */
+    uint32_t recent;       /* tokens that a STREAMED layer keeps on the device, at least */
+    enum pkv_full_resident resident; /* which layers stay DENSE longest */
+    uint64_t host_limit_bytes;       /* of blocks, 0 = none */
+    uint32_t dropped_edges;          /* for tests: 1 << enum pkvi_edge */
+};
+
+struct pkvi_tier_sizes {
+    /* device */
+    uint64_t pool_bytes;    /* pages of the global layers */
+    uint64_t ring_bytes;    /* of the sliding layers */
+    uint64_t staging_bytes; /* two tiles */
+    uint64_t buffer_bytes;  /* one layer's new rows of a pass */
+    uint64_t carry_bytes;   /* of attention in several launches */
+    uint64_t tables_bytes;  /* views and page tables */
+    uint64_t device_bytes;  /* all of them */
+    /* host */
+    uint64_t upload_bytes; /* pinned: what tables_bytes are made of */
+    uint64_t host_blocks, host_block_bytes, host_bytes;
+    uint64_t state_bytes;  /* pageable */
+    uint64_t full_bytes;   /* a sequence's global layers at context_tokens, all on the device */
+    uint64_t least_bytes;  /* the smallest budget */
+    uint32_t quota_pages;  /* of the pool, a sequence */
+    uint32_t tile_tokens;  /* of a staging tile; 0: nothing is ever streamed */
+    uint32_t dense_layers; /* global layers that are DENSE at context_tokens */
+    uint32_t global_layers;
+};
+
+/* Allocates nothing. PKV_ERR_RANGE: a budget below the least (sizes_out is filled in), a config
+ * that counts beyond 32 bits; PKV_ERR_NO_MEMORY: host_limit_bytes does not hold the blocks. */
+enum pkv_status pkvi_tier_plan(const struct pkvi_tier_config *config,
+                               struct pkvi_tier_sizes *sizes_out);
+
+/* Allocates all that pkvi_tier_plan() told; `compute` is the caller's and outlives the tier. */
+enum pkv_status pkvi_tier_open(struct pkv_device *device, const struct pkvi_tier_config *config,
+                               struct pkv_stream *compute, struct pkvi_tier **tier_out);
+void pkvi_tier_close(struct pkvi_tier *tier); /* nothing may be running on compute; NULL allowed */
+
+struct pkvi_tier_part {
+    uint32_t seq, tokens, rows; /* tokens: before the pass */
+};
+
+/*
+ * Begin a pass; the previous one must have ended on the device. Waits only for stores that are
+ * late (counted). PKV_ERR_DEVICE_LOST: the tier is of no more use.
+ */
+enum pkv_status pkvi_tier_begin(struct pkvi_tier *tier, const struct pkvi_tier_part *parts,
+                                uint32_t count);
+
+/*
+ * Append the rows of one row tile in one layer and attend. The arguments are those of the two
+ * kernels without what the tier knows: views, tile, ranges, carry. spans: also in host memory.
+ */
+struct pkvi_tier_rows {
+    uint32_t layer, row_tile;
+    bool last_tile;
+    const struct pkv_row_span *host_spans; /* [append.span_count], of this row tile */
+    struct pkv_args_append append;
+    struct pkv_args_attend attend;
+};
+enum pkv_status pkvi_tier_attend(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
+
+/* End of the pass: store the blocks that are full. */
+enum pkv_status pkvi_tier_end(struct pkvi_tier *tier);
+
+/* Instead of the end: forget the rows of the pass. Nothing may be running on compute. */
+enum pkv_status pkvi_tier_abort(struct pkvi_tier *tier);
+
+/* Sequences by slot. All but open() ask that no pass is running on the device. */
+void pkvi_tier_seq_open(struct pkvi_tier *tier, uint32_t seq);
+void pkvi_tier_seq_close(struct pkvi_tier *tier, uint32_t seq);
+/* Forget all tokens from `tokens` <= present ones on; the caller has checked sliding layers.
+ * Waits for stores where a block is cut that is not on the device. */
+enum pkv_status pkvi_tier_seq_truncate(struct pkvi_tier *tier, uint32_t seq, uint32_t tokens);
+
+/* Pages that a sequence keeps in a layer's ring, or in all. */
+uint32_t pkvi_tier_layer_pages(const struct pkvi_tier_config *config, uint32_t layer);
+
+/* Where things are and what moved since the tier was opened. */
+void pkvi_tier_report(struct pkvi_tier *tier, struct pkv_kv_report *report_out);
+
+#endif

@@ -1,0 +1,148 @@
+/* tier_impl.h: what the tier's files share. */
+#ifndef PKV_OFFLOAD_TIER_IMPL_H
+#define PKV_OFFLOAD_TIER_IMPL_H
+
+#include "offload/host_arena.h"
+#include "offload/places.h"
+#include "offload/tier.h"
+#include "runtime/base/check.h"
+#include "runtime/device/device.h"
+
+#define PKVI_TIER_SLOTS 2u              /* staging tiles */
+#define PKVI_TIER_SPANS 512u            /* gathered before they are enqueued */
+#define PKVI_TIER_COPY_BYTES (8u << 20) /* of one call, about */
+
+struct pkvi_tier_layer {
+    struct pkv_layer_info info;
+    bool global;
+    uint32_t page_bytes;       /* 32 entries of one KV head */
+    uint32_t head_base;        /* global: its first entry in a row of the page table */
+    uint32_t demote_rank;      /* global: 0 leaves the device first */
+    uint32_t ring_pages;       /* sliding: of a sequence and KV head */
+    pkv_addr ring, ring_table; /* sliding: pages of all sequences, and their tables */
+};
+
+/* One sequence in one global layer. Pages from first_page on are on the device. */
+struct pkvi_tier_state {
+    bool streamed;
+    bool buffered; /* the running pass appends to the buffer */
+    uint32_t first_page;
+    uint32_t sealed;                 /* full blocks whose store is enqueued, or done */
+    uint32_t published;              /* of them, those that have arrived */
+    uint32_t keep_first, keep_count; /* pages that the pass left in `kept` instead of the buffer */
+    uint32_t *block;                 /* [blocks_max] host blocks, PKVI_NO_PLACE = none */
+    pkv_addr *kept;                  /* [tail_pages][kv_heads] */
+    pkv_addr *open_page; /* [kv_heads] where the page lies that the pass goes on with; 0 = none */
+    bool open_release;   /* these pages belong to the pool and are free after the pass */
+};
+
+struct pkvi_tier_seq {
+    bool open;
+    uint32_t tokens;
+    uint32_t buffer_page; /* of the running pass, where its new pages begin in the buffer */
+    uint32_t rows;        /* of the running pass */
+    bool settle;          /* the last pass left pages in `kept` */
+    uint32_t dirty_first, dirty_end; /* rows of the page table to upload */
+    struct pkvi_tier_state *state;   /* [layers]; sliding ones are not used */
+};
+
+struct pkvi_tier {
+    struct pkv_device *device;
+    struct pkvi_tier_config config;
+    struct pkvi_tier_sizes sizes;
+    struct pkvi_tier_layer *layer; /* [config.layers] */
+    uint32_t *demote_order;        /* [global_layers] layer numbers */
+    uint32_t row_entries;          /* of the page table: KV heads of all global layers */
+    uint32_t blocks_max, tail_pages;
+    uint32_t unit_bytes;         /* of a pool page: the largest layer's */
+    uint32_t staging_head_pages; /* KV heads of the widest global layer */
+    /* device memory */
+    pkv_addr payload, tables; /* the two allocations */
+    pkv_addr pool, staging, buffer, carry;
+    pkv_addr views;          /* struct pkv_kv_view [layers][sequences] */
+    pkv_addr table;          /* pkv_addr [sequences][blocks_max][row_entries] */
+    pkv_addr staging_tables; /* pkv_addr [global layers of a size][slot][tile pages][kv_heads] */
+    uint64_t staging_table_bytes; /* of one KV head count: both slots */
+    /* pinned: the same, for the host to write */
+    pkv_addr upload;
+    struct pkv_kv_view *host_views;
+    pkv_addr *host_table;
+    pkv_addr *host_staging_tables;
+    bool views_dirty;
+    struct pkvi_places pages;  /* of the pool */
+    struct pkvi_places blocks; /* of the arena */
+    struct pkvi_host_arena *arena;
+    struct pkvi_tier_seq *seq; /* [sequences] */
+    void *state_memory;        /* all arrays of all states */
+    /* the running pass */
+    struct pkvi_tier_part *part; /* [sequences] */
+    uint32_t part_count;
+    bool buffer_used;
+    /* movement: transfer.c */
+    struct pkv_stream *compute, *load, *store;
+    struct pkv_event *appended, *stored, *loaded[PKVI_TIER_SLOTS], *attended[PKVI_TIER_SLOTS];
+    struct pkv_event **tile_stored; /* [row tiles of a pass] */
+    uint32_t row_tiles;
+    struct pkv_span *spans; /* [PKVI_TIER_SPANS] */
+    uint32_t next_slot;
+    bool stores_pending, stores_running;
+    const struct pkv_kernel *append_kernel, *attend_kernel;
+    struct pkv_kv_report report;
+};
+
+/* budget.c */
+uint32_t pkvi_tier_blocks(uint32_t tokens);
+/* Mark the layers that must be STREAMED once the sequence has so many tokens. */
+void pkvi_tier_demote(struct pkvi_tier *tier, uint32_t seq, uint32_t tokens);
+/* sizes, blocks_max, tail_pages, unit_bytes, row_entries of tier->config; allocates nothing. */
+enum pkv_status pkvi_tier_measure(struct pkvi_tier *tier);
+/* Global layers in the order in which they leave the device; free() it. */
+enum pkv_status pkvi_tier_order(const struct pkvi_tier_config *config, uint32_t **order_out);
+
+/* transfer.c: the only file that enqueues writes of K and V. */
+struct pkvi_copies {
+    struct pkvi_tier *tier;
+    struct pkv_stream *stream;
+    uint32_t count;
+    uint64_t bytes;
+};
+enum pkv_status pkvi_copies_add(struct pkvi_copies *copies, pkv_addr dst, pkv_addr src,
+                                uint64_t bytes);
+enum pkv_status pkvi_copies_flush(struct pkvi_copies *copies);
+enum pkv_status pkvi_transfer_open(struct pkvi_tier *tier);
+void pkvi_transfer_close(struct pkvi_tier *tier);
+enum pkv_status pkvi_transfer_append(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
+/* Blocks of a row tile in the buffer, or at the end of a pass of all other layers. */
+enum pkv_status pkvi_transfer_store_tile(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
+enum pkv_status pkvi_transfer_store_pass(struct pkvi_tier *tier);
+/* Last pages of a buffered layer to pages of its own. */
+enum pkv_status pkvi_transfer_keep(struct pkvi_tier *tier, uint32_t layer);
+/* Have stores arrived? Does not wait. */
+enum pkv_status pkvi_transfer_poll(struct pkvi_tier *tier);
+/* Wait for all of them. */
+enum pkv_status pkvi_transfer_settle_stores(struct pkvi_tier *tier);
+/* Wait until the first `blocks` blocks have. */
+enum pkv_status pkvi_transfer_publish(struct pkvi_tier *tier, struct pkvi_tier_state *state,
+                                      uint32_t blocks);
+/* Blocks [first, first + count) to a staging slot. */
+enum pkv_status pkvi_transfer_load(struct pkvi_tier *tier, const struct pkvi_tier_state *state,
+                                   uint32_t layer, uint32_t first, uint32_t count, uint32_t slot);
+enum pkv_status pkvi_transfer_loaded(struct pkvi_tier *tier, uint32_t slot);
+enum pkv_status pkvi_transfer_attended(struct pkvi_tier *tier, uint32_t slot);
+
+/* stream_attend.c */
+enum pkv_status pkvi_stream_attend(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows,
+                                   uint32_t span);
+
+/* Row of the page table, in the host's copy: [row_entries]. */
+static inline pkv_addr *pkvi_tier_row(const struct pkvi_tier *tier, uint32_t seq, uint32_t block)
+{
+    return tier->host_table + ((uint64_t)seq * tier->blocks_max + block) * tier->row_entries;
+}
+
+static inline pkv_addr pkvi_host_block_addr(const struct pkvi_tier *tier, uint32_t block)
+{
+    return pkvi_host_arena_block(tier->arena, block).addr;
+}
+
+#endif

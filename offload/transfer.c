@@ -1,0 +1,317 @@
+/*
+ * transfer.c: the only file that enqueues writes of K and V: append, copies between host blocks,
+ * pages, buffer and staging, on the streams COMPUTE, LOAD and STORE.
+ *
+ * The edges between streams, each with the event that holds it:
+ *   append > store     `appended`, recorded on COMPUTE, awaited by STORE: a block is copied out
+ *                      only after its last entry was written
+ *   store > publish    `stored`, recorded on STORE; the host asks for it before it shows a block to
+ *                      loads (and before it hands the block's pages to somebody else)
+ *   store > buffer     `tile_stored[tile]`, recorded on STORE, awaited by COMPUTE: the next layer
+ *                      appends to the buffer only what has been copied out of it
+ *   load > attend      `loaded[slot]`, recorded on LOAD, awaited by COMPUTE
+ *   attend > load      `attended[slot]`, recorded on COMPUTE, awaited by LOAD: a staging slot is
+ *                      overwritten only after it was read
+ *   upload > refill    the pass's own end: the session begins a pass after the last one has ended
+ * Pages that change hands are written by COMPUTE alone (appends, copies from the buffer), so its
+ * own order holds what was read from them before.
+ */
+#include "offload/tier_impl.h"
+
+static bool kept(const struct pkvi_tier *t, enum pkvi_edge edge)
+{
+    return (t->config.dropped_edges & 1u << edge) == 0;
+}
+
+static enum pkv_status await(struct pkvi_tier *t, enum pkvi_edge edge, struct pkv_stream *stream,
+                             struct pkv_event *event)
+{
+    return kept(t, edge) ? pkvi_event_wait(stream, event) : PKV_OK;
+}
+
+enum pkv_status pkvi_copies_flush(struct pkvi_copies *copies)
+{
+    if (copies->count == 0) {
+        return PKV_OK;
+    }
+    const uint32_t count = copies->count;
+    copies->count = 0;
+    copies->bytes = 0;
+    return pkvi_copy_async(copies->stream, copies->tier->spans, count);
+}
+
+enum pkv_status pkvi_copies_add(struct pkvi_copies *copies, pkv_addr dst, pkv_addr src,
+                                uint64_t bytes)
+{
+    struct pkv_span *spans = copies->tier->spans;
+    if (copies->count > 0) { /* neighbours go together */
+        struct pkv_span *last = &spans[copies->count - 1];
+        if (last->dst + last->bytes == dst && last->src + last->bytes == src &&
+            last->bytes + bytes <= PKVI_TIER_COPY_BYTES) {
+            last->bytes += bytes;
+            copies->bytes += bytes;
+            return PKV_OK;
+        }
+    }
+    if (copies->count == PKVI_TIER_SPANS || copies->bytes + bytes > PKVI_TIER_COPY_BYTES) {
+        PKV_TRY(pkvi_copies_flush(copies));
+    }
+    spans[copies->count++] = (struct pkv_span){.dst = dst, .src = src, .bytes = bytes};
+    copies->bytes += bytes;
+    return PKV_OK;
+}
+
+enum pkv_status pkvi_transfer_open(struct pkvi_tier *t)
+{
+    struct pkv_device *device = t->device;
+    PKV_TRY(pkvi_stream_open(device, PKV_STORE, NULL, &t->store));
+    PKV_TRY(pkvi_stream_open(device, PKV_LOAD, NULL, &t->load));
+    PKV_TRY(pkvi_event_open(device, false, &t->appended));
+    PKV_TRY(pkvi_event_open(device, false, &t->stored));
+    for (uint32_t s = 0; s < PKVI_TIER_SLOTS; s++) {
+        PKV_TRY(pkvi_event_open(device, false, &t->loaded[s]));
+        PKV_TRY(pkvi_event_open(device, false, &t->attended[s]));
+    }
+    for (uint32_t i = 0; i < t->row_tiles; i++) {
+        PKV_TRY(pkvi_event_open(device, false, &t->tile_stored[i]));
+    }
+    return PKV_OK;
+}
+
+void pkvi_transfer_close(struct pkvi_tier *t)
+{
+    if (t->load) {
+        (void)pkvi_stream_sync(t->load); /* what failed has been told */
+    }
+    if (t->store) {
+        (void)pkvi_stream_sync(t->store);
+    }
+    for (uint32_t i = 0; t->tile_stored && i < t->row_tiles; i++) {
+        pkvi_event_close(t->tile_stored[i]);
+    }
+    for (uint32_t s = 0; s < PKVI_TIER_SLOTS; s++) {
+        pkvi_event_close(t->attended[s]);
+        pkvi_event_close(t->loaded[s]);
+    }
+    pkvi_event_close(t->stored);
+    pkvi_event_close(t->appended);
+    pkvi_stream_close(t->load);
+    pkvi_stream_close(t->store);
+}
+
+/* The page that a buffered layer goes on with, into the buffer. */
+static enum pkv_status copy_open_pages(struct pkvi_tier *t, uint32_t layer)
+{
+    struct pkvi_copies copies = {.tier = t, .stream = t->compute};
+    const struct pkvi_tier_layer *l = &t->layer[layer];
+    for (uint32_t p = 0; p < t->part_count; p++) {
+        const struct pkvi_tier_part *part = &t->part[p];
+        const struct pkvi_tier_state *state = &t->seq[part->seq].state[layer];
+        if (!state->buffered || state->open_page[0] == 0) {
+            continue;
+        }
+        const pkv_addr *row = pkvi_tier_row(t, part->seq, part->tokens / PKV_PAGE_TOKENS);
+        for (uint32_t h = 0; h < l->info.kv_heads; h++) {
+            PKV_TRY(pkvi_copies_add(&copies, row[l->head_base + h], state->open_page[h],
+                                    l->page_bytes));
+        }
+    }
+    return pkvi_copies_flush(&copies);
+}
+
+enum pkv_status pkvi_transfer_append(struct pkvi_tier *t, const struct pkvi_tier_rows *rows)
+{
+    bool buffered = false;
+    for (uint32_t p = 0; t->layer[rows->layer].global && p < t->part_count; p++) {
+        buffered = buffered || t->seq[t->part[p].seq].state[rows->layer].buffered;
+    }
+    if (buffered && t->buffer_used) {
+        /* The next tile's store also takes the page that this tile ends in the middle of. */
+        const uint32_t last = t->row_tiles - 1, next = rows->row_tile + 1;
+        PKV_TRY(await(t, PKVI_EDGE_STORE_BUFFER, t->compute, t->tile_stored[rows->row_tile]));
+        PKV_TRY(await(t, PKVI_EDGE_STORE_BUFFER, t->compute,
+                      t->tile_stored[next < last ? next : last]));
+    }
+    if (buffered && rows->row_tile == 0) {
+        PKV_TRY(copy_open_pages(t, rows->layer));
+    }
+    return pkvi_launch(t->compute, t->append_kernel, &rows->append);
+}
+
+/* Enqueue the stores of the blocks [state->sealed, blocks). */
+static enum pkv_status store_blocks(struct pkvi_tier *t, struct pkvi_copies *copies, uint32_t seq,
+                                    uint32_t layer, uint32_t blocks)
+{
+    const struct pkvi_tier_layer *l = &t->layer[layer];
+    struct pkvi_tier_state *state = &t->seq[seq].state[layer];
+    for (uint32_t b = state->sealed; b < blocks; b++) {
+        const pkv_addr *row = pkvi_tier_row(t, seq, b) + l->head_base;
+        if (state->block[b] != PKVI_NO_PLACE) {
+            pkvi_places_release(&t->blocks, state->block[b]); /* it was cut, and is full again */
+        }
+        state->block[b] = pkvi_places_take(&t->blocks);
+        if (state->block[b] == PKVI_NO_PLACE) {
+            return PKV_FAIL(PKV_ERR_STATE, "KV tier: no host block left of %u", t->blocks.count);
+        }
+        const pkv_addr to = pkvi_host_block_addr(t, state->block[b]);
+        for (uint32_t h = 0; h < l->info.kv_heads; h++) {
+            PKV_TRY(
+                pkvi_copies_add(copies, to + (uint64_t)h * l->page_bytes, row[h], l->page_bytes));
+        }
+        t->report.stored_bytes += (uint64_t)l->info.kv_heads * l->page_bytes;
+        t->stores_pending = true;
+    }
+    state->sealed = blocks > state->sealed ? blocks : state->sealed;
+    return PKV_OK;
+}
+
+static enum pkv_status after_append(struct pkvi_tier *t)
+{
+    PKV_TRY(pkvi_event_record(t->appended, t->compute));
+    return await(t, PKVI_EDGE_APPEND_STORE, t->store, t->appended);
+}
+
+enum pkv_status pkvi_transfer_store_tile(struct pkvi_tier *t, const struct pkvi_tier_rows *rows)
+{
+    struct pkvi_copies copies = {.tier = t, .stream = t->store};
+    bool any = false;
+    for (uint32_t i = 0; i < rows->append.span_count; i++) {
+        const struct pkv_row_span *span = &rows->host_spans[i];
+        const uint32_t blocks = (span->first_position + span->rows) / PKV_PAGE_TOKENS;
+        if (!t->seq[span->view].state[rows->layer].buffered) {
+            continue;
+        }
+        if (!any) {
+            PKV_TRY(after_append(t));
+            any = true;
+        }
+        PKV_TRY(store_blocks(t, &copies, span->view, rows->layer, blocks));
+    }
+    if (!any) {
+        return PKV_OK;
+    }
+    PKV_TRY(pkvi_copies_flush(&copies));
+    t->buffer_used = true;
+    return pkvi_event_record(t->tile_stored[rows->row_tile], t->store);
+}
+
+enum pkv_status pkvi_transfer_store_pass(struct pkvi_tier *t)
+{
+    struct pkvi_copies copies = {.tier = t, .stream = t->store};
+    bool any = false;
+    for (uint32_t p = 0; p < t->part_count; p++) {
+        const struct pkvi_tier_part *part = &t->part[p];
+        const uint32_t blocks = (part->tokens + part->rows) / PKV_PAGE_TOKENS;
+        for (uint32_t l = 0; l < t->config.layers; l++) {
+            const struct pkvi_tier_state *state = &t->seq[part->seq].state[l];
+            if (!t->layer[l].global || state->buffered || state->sealed >= blocks) {
+                continue;
+            }
+            if (!any) {
+                PKV_TRY(after_append(t));
+                any = true;
+            }
+            PKV_TRY(store_blocks(t, &copies, part->seq, l, blocks));
+        }
+    }
+    PKV_TRY(pkvi_copies_flush(&copies));
+    if (t->stores_pending) {
+        PKV_TRY(pkvi_event_record(t->stored, t->store));
+        t->stores_pending = false;
+        t->stores_running = true;
+    }
+    return PKV_OK;
+}
+
+enum pkv_status pkvi_transfer_keep(struct pkvi_tier *t, uint32_t layer)
+{
+    struct pkvi_copies copies = {.tier = t, .stream = t->compute};
+    const struct pkvi_tier_layer *l = &t->layer[layer];
+    for (uint32_t p = 0; p < t->part_count; p++) {
+        const uint32_t seq = t->part[p].seq;
+        const struct pkvi_tier_state *state = &t->seq[seq].state[layer];
+        for (uint32_t i = 0; state->buffered && i < state->keep_count; i++) {
+            const pkv_addr *row = pkvi_tier_row(t, seq, state->keep_first + i) + l->head_base;
+            for (uint32_t h = 0; h < l->info.kv_heads; h++) {
+                PKV_TRY(pkvi_copies_add(&copies, state->kept[i * l->info.kv_heads + h], row[h],
+                                        l->page_bytes));
+            }
+        }
+    }
+    return pkvi_copies_flush(&copies);
+}
+
+static void publish_all(struct pkvi_tier *t)
+{
+    for (uint32_t s = 0; s < t->config.sequences; s++) {
+        for (uint32_t l = 0; l < t->config.layers; l++) {
+            t->seq[s].state[l].published = t->seq[s].state[l].sealed;
+        }
+    }
+    t->stores_running = false;
+}
+
+enum pkv_status pkvi_transfer_poll(struct pkvi_tier *t)
+{
+    if (!t->stores_running) {
+        return PKV_OK;
+    }
+    enum pkv_status status =
+        kept(t, PKVI_EDGE_STORE_PUBLISH) ? pkvi_event_query(t->stored) : PKV_OK;
+    if (status == PKV_PENDING) {
+        return PKV_OK;
+    }
+    PKV_TRY(status);
+    publish_all(t);
+    return PKV_OK;
+}
+
+enum pkv_status pkvi_transfer_settle_stores(struct pkvi_tier *t)
+{
+    t->stores_pending = false;
+    PKV_TRY(pkvi_stream_sync(t->store));
+    publish_all(t);
+    return PKV_OK;
+}
+
+enum pkv_status pkvi_transfer_publish(struct pkvi_tier *t, struct pkvi_tier_state *state,
+                                      uint32_t blocks)
+{
+    if (state->published >= blocks) {
+        return PKV_OK;
+    }
+    t->report.late_stores++;
+    if (kept(t, PKVI_EDGE_STORE_PUBLISH)) {
+        PKV_TRY(pkvi_event_sync(t->stored));
+    }
+    publish_all(t);
+    return PKV_OK;
+}
+
+enum pkv_status pkvi_transfer_load(struct pkvi_tier *t, const struct pkvi_tier_state *state,
+                                   uint32_t layer, uint32_t first, uint32_t count, uint32_t slot)
+{
+    struct pkvi_copies copies = {.tier = t, .stream = t->load};
+    const struct pkvi_tier_layer *l = &t->layer[layer];
+    const uint64_t block_bytes = (uint64_t)l->info.kv_heads * l->page_bytes;
+    pkv_addr to = t->staging + slot * (t->sizes.staging_bytes / PKVI_TIER_SLOTS);
+    PKV_TRY(await(t, PKVI_EDGE_ATTEND_LOAD, t->load, t->attended[slot]));
+    for (uint32_t b = first; b < first + count; b++, to += block_bytes) {
+        PKV_TRY(
+            pkvi_copies_add(&copies, to, pkvi_host_block_addr(t, state->block[b]), block_bytes));
+    }
+    PKV_TRY(pkvi_copies_flush(&copies));
+    t->report.loaded_bytes += count * block_bytes;
+    t->report.loaded_tiles++;
+    return pkvi_event_record(t->loaded[slot], t->load);
+}
+
+enum pkv_status pkvi_transfer_loaded(struct pkvi_tier *t, uint32_t slot)
+{
+    return await(t, PKVI_EDGE_LOAD_ATTEND, t->compute, t->loaded[slot]);
+}
+
+enum pkv_status pkvi_transfer_attended(struct pkvi_tier *t, uint32_t slot)
+{
+    return pkvi_event_record(t->attended[slot], t->compute);
+}

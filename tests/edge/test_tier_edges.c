@@ -1,0 +1,245 @@
+/*
+ * The KV tier's edges between streams (offload/transfer.c): a prompt through two streamed layers
+ * and some steps behind it, in every schedule. With all edges each schedule gives the bits of a
+ * tier whose pages are all on the device; without any one of them the adversarial schedule shows
+ * the damage at every seed.
+ */
+#include "offload/tier.h"
+#include "tests/support/pkv_test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/addr.h"
+#include "runtime/device/device.h"
+
+enum {
+    LAYERS = 2,
+    HEADS = 2,
+    KV_HEADS = 1,
+    DIM = 32,
+    SHORT = 64, /* the first pass: all layers are dense */
+    LONG = 900, /* the second: none is */
+    STEPS = 3,
+    TOKENS = SHORT + LONG + STEPS,
+    STEP_ROWS = 128,
+    SEEDS = 200,
+};
+
+static const struct {
+    const char *name;
+    enum pkv_stream_kind first; /* whose progress shows the damage */
+    bool past;                  /* the long pass has blocks on the host before it */
+} edges[PKVI_EDGE_COUNT] = {
+    [PKVI_EDGE_APPEND_STORE] = {"append > store", PKV_STORE, true},
+    [PKVI_EDGE_STORE_PUBLISH] = {"store > publish", PKV_LOAD, true},
+    [PKVI_EDGE_STORE_BUFFER] = {"store > buffer", PKV_COMPUTE, false},
+    [PKVI_EDGE_LOAD_ATTEND] = {"load > attend", PKV_COMPUTE, true},
+    [PKVI_EDGE_ATTEND_LOAD] = {"attend > load", PKV_LOAD, true},
+};
+
+static float q[LAYERS][TOKENS][HEADS * DIM], k[LAYERS][TOKENS][KV_HEADS * DIM],
+    v[LAYERS][TOKENS][KV_HEADS * DIM];
+static float want[LAYERS][TOKENS][HEADS * DIM], got[LAYERS][TOKENS][HEADS * DIM];
+static struct pkv_row_span spans[TOKENS]; /* by its first token: nothing is overwritten */
+
+struct run {
+    struct pkv_device *device;
+    struct pkv_stream *compute;
+    struct pkv_event *done;
+    struct pkvi_tier *tier;
+    void *scratch;
+    uint64_t scratch_bytes;
+};
+
+static void open_run(struct run *run, const struct pkv_device_config *device, bool host,
+                     uint32_t dropped)
+{
+    static struct pkv_layer_info layers[LAYERS];
+    struct pkvi_tier_sizes sizes;
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        layers[l] = (struct pkv_layer_info){
+            .kind = PKV_LAYER_GLOBAL, .heads = HEADS, .kv_heads = KV_HEADS, .head_dim = DIM};
+    }
+    struct pkvi_tier_config config = {.layer = layers,
+                                      .layers = LAYERS,
+                                      .sequences = 1,
+                                      .context_tokens = TOKENS,
+                                      .step_rows = STEP_ROWS,
+                                      .pass_rows = TOKENS,
+                                      .kv_type = PKV_KV_F32,
+                                      .host = host,
+                                      .budget_bytes = host ? 1 : 0,
+                                      .recent = 32,
+                                      .dropped_edges = dropped};
+    if (host) {
+        assert_int_equal(pkvi_tier_plan(&config, &sizes), PKV_ERR_RANGE);
+        config.budget_bytes = sizes.least_bytes;
+    }
+    assert_ok(pkv_device_open("cpu", device, &run->device));
+    assert_ok(pkvi_stream_open(run->device, PKV_COMPUTE, NULL, &run->compute));
+    assert_ok(pkvi_event_open(run->device, false, &run->done));
+    assert_ok(pkvi_tier_open(run->device, &config, run->compute, &run->tier));
+    run->scratch_bytes =
+        pkvi_attend_scratch_bytes(STEP_ROWS, TOKENS, HEADS, KV_HEADS, DIM, device->threads);
+    run->scratch = aligned_alloc(64, (run->scratch_bytes + 63) / 64 * 64);
+    assert_non_null(run->scratch);
+    pkvi_tier_seq_open(run->tier, 0);
+}
+
+static void close_run(struct run *run)
+{
+    assert_ok(pkvi_stream_sync(run->compute));
+    pkvi_tier_seq_close(run->tier, 0);
+    pkvi_tier_close(run->tier);
+    pkvi_event_close(run->done);
+    pkvi_stream_close(run->compute);
+    pkv_device_close(run->device);
+    free(run->scratch);
+}
+
+static void unit(struct run *run, uint32_t layer, uint32_t tile, uint32_t first, uint32_t rows,
+                 bool last, float out[TOKENS][HEADS * DIM])
+{
+    spans[first] = (struct pkv_row_span){.rows = rows, .first_position = first};
+    struct pkvi_tier_rows args = {
+        .layer = layer, .row_tile = tile, .last_tile = last, .host_spans = &spans[first]};
+    args.append = (struct pkv_args_append){.k = pkvi_addr(k[layer][first]),
+                                           .v = pkvi_addr(v[layer][first]),
+                                           .spans = pkvi_addr(&spans[first]),
+                                           .kv_type = PKV_KV_F32,
+                                           .span_count = 1,
+                                           .rows = rows,
+                                           .kv_heads = KV_HEADS,
+                                           .head_dim = DIM,
+                                           .k_stride = KV_HEADS * DIM,
+                                           .v_stride = KV_HEADS * DIM};
+    args.attend =
+        (struct pkv_args_attend){.q = pkvi_addr(q[layer][first]),
+                                 .spans = pkvi_addr(&spans[first]),
+                                 .out = {.cols = HEADS * DIM, .f32 = pkvi_addr(out[first])},
+                                 .scratch = pkvi_addr(run->scratch),
+                                 .scratch_bytes = run->scratch_bytes,
+                                 .kv_type = PKV_KV_F32,
+                                 .scale = 0.2f,
+                                 .span_count = 1,
+                                 .rows = rows,
+                                 .heads = HEADS,
+                                 .kv_heads = KV_HEADS,
+                                 .head_dim = DIM,
+                                 .q_stride = HEADS * DIM};
+    assert_ok(pkvi_tier_attend(run->tier, &args));
+}
+
+/* The host waits for the pass's last attention, not for stores behind it. */
+static void pass(struct run *run, uint32_t first, uint32_t rows,
+                 float out[LAYERS][TOKENS][HEADS * DIM])
+{
+    const struct pkvi_tier_part part = {.seq = 0, .tokens = first, .rows = rows};
+    assert_ok(pkvi_tier_begin(run->tier, &part, 1));
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        for (uint32_t at = 0; at < rows; at += STEP_ROWS) {
+            const uint32_t left = rows - at, count = left < STEP_ROWS ? left : STEP_ROWS;
+            unit(run, l, at / STEP_ROWS, first + at, count, count == left, out[l]);
+        }
+    }
+    assert_ok(pkvi_event_record(run->done, run->compute));
+    assert_ok(pkvi_tier_end(run->tier));
+    assert_ok(pkvi_event_sync(run->done));
+}
+
+static void run_all(const struct pkv_device_config *device, bool host, bool past, uint32_t dropped,
+                    float out[LAYERS][TOKENS][HEADS * DIM])
+{
+    struct run run = {0};
+    struct pkv_kv_report report;
+    memset(out, 0, sizeof want);
+    open_run(&run, device, host, dropped);
+    if (past) {
+        pass(&run, 0, SHORT, out);
+    }
+    if (host) {
+        pass(&run, past ? SHORT : 0, past ? LONG : SHORT + LONG, out);
+    } else { /* nothing is streamed: passes of one row tile */
+        for (uint32_t at = 0; at < SHORT + LONG; at += STEP_ROWS) {
+            const uint32_t left = SHORT + LONG - at;
+            pass(&run, at, left < STEP_ROWS ? left : STEP_ROWS, out);
+        }
+    }
+    for (uint32_t i = 0; i < STEPS; i++) {
+        pass(&run, SHORT + LONG + i, 1, out);
+    }
+    pkvi_tier_report(run.tier, &report);
+    assert_true(!host || report.loaded_tiles >= LAYERS * STEPS * 3);
+    close_run(&run);
+}
+
+static struct pkv_device_config device_config(enum pkv_schedule schedule,
+                                              enum pkv_stream_kind first, uint64_t seed)
+{
+    struct pkv_device_config config = pkv_device_config_default();
+    config.threads = 1;
+    config.schedule = schedule;
+    config.schedule_first = first;
+    config.schedule_seed = seed;
+    return config;
+}
+
+static bool is_right(enum pkv_schedule schedule, enum pkv_stream_kind first, uint64_t seed,
+                     bool past, uint32_t dropped)
+{
+    const struct pkv_device_config config = device_config(schedule, first, seed);
+    run_all(&config, true, past, dropped, got);
+    return memcmp(got, want, sizeof want) == 0;
+}
+
+static void test_edges__all_kept__bits_of_device_in_every_schedule(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 8 : SEEDS); seed++) {
+        static const enum pkv_schedule schedules[] = {PKV_SCHEDULE_ADVERSARIAL, PKV_SCHEDULE_RANDOM,
+                                                      PKV_SCHEDULE_LAZY, PKV_SCHEDULE_WORKERS};
+        const enum pkv_stream_kind first = (enum pkv_stream_kind)(seed / 4 % 4);
+        if (!is_right(schedules[seed % 4], first, seed, seed % 3 > 0, 0)) {
+            fail_msg("schedule %d, seed %u: wrong", (int)schedules[seed % 4], (unsigned)seed);
+        }
+    }
+}
+
+static void test_edges__one_dropped__adversarial_shows_it_at_every_seed(void **state)
+{
+    (void)state;
+    for (uint32_t edge = 0; edge < PKVI_EDGE_COUNT; edge++) {
+        for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 3 : SEEDS / 5); seed++) {
+            if (is_right(PKV_SCHEDULE_ADVERSARIAL, edges[edge].first, seed, edges[edge].past,
+                         1u << edge)) {
+                fail_msg("%s dropped: not seen at seed %u", edges[edge].name, (unsigned)seed);
+            }
+        }
+    }
+}
+
+static int fill(void **state)
+{
+    (void)state;
+    struct pkvt_rng rng = {.state = 5};
+    for (uint32_t i = 0; i < LAYERS * TOKENS * HEADS * DIM; i++) {
+        ((float *)q)[i] = pkvt_rng_normal(&rng);
+    }
+    for (uint32_t i = 0; i < LAYERS * TOKENS * KV_HEADS * DIM; i++) {
+        ((float *)k)[i] = pkvt_rng_normal(&rng);
+        ((float *)v)[i] = pkvt_rng_normal(&rng);
+    }
+    const struct pkv_device_config config = device_config(PKV_SCHEDULE_WORKERS, PKV_COMPUTE, 0);
+    run_all(&config, false, false, 0, want);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_edges__all_kept__bits_of_device_in_every_schedule),
+        cmocka_unit_test(test_edges__one_dropped__adversarial_shows_it_at_every_seed),
+    };
+    return cmocka_run_group_tests(tests, fill, NULL);
+}

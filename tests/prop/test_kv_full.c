@@ -1,0 +1,219 @@
+/*
+ * Policy full under any budget gives the bits of a session whose K and V are all on the device.
+ * Method: the same random operations (steps of some sequences, prompts, cuts, closing, canceled
+ * prompts) on two sessions of one tiny model; logits are compared byte for byte.
+ */
+#include "tests/support/golden_model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONTEXT 700u
+#define VOCAB 320u
+#define SEQUENCES 3u
+#define STEP_ROWS 96u
+
+static const char *const models[] = {"llama_q4_1", "gemma3", "llama", "qwen3"};
+
+struct pair {
+    struct pkvt_engine plain, tier;
+    struct pkv_seq *a[SEQUENCES], *b[SEQUENCES];
+    uint32_t streamed; /* steps that ended with a streamed layer */
+};
+
+/* Bytes that a sequence has at the context's end, and the least budget, told by the refusal. */
+static void open_pair(struct pair *pair, const char *name, uint32_t permille, uint64_t seed)
+{
+    char file[128];
+    struct pkvt_engine_options options = {.threads = 1 + seed % 2,
+                                          .kv_type = seed % 3 == 0 ? PKV_KV_F32 : PKV_KV_F16,
+                                          .context = CONTEXT,
+                                          .sequences = SEQUENCES,
+                                          .step_rows = STEP_ROWS};
+    snprintf(file, sizeof file, "golden/tiny/%s.gguf", name);
+    memset(pair, 0, sizeof *pair);
+    pkvt_engine_open(&pair->plain, pkvt_path(file), &options);
+    struct pkv_memory_plan plan;
+    assert_ok(pkv_session_plan(pair->plain.model, &pair->plain.config, &plan));
+    options.budget_bytes = plan.kv_token_bytes * CONTEXT * permille / 1000;
+    options.recent = 1 + (uint32_t)(seed * 29 % 90);
+    options.prompt_rows = seed % 2 ? 0 : 200;
+    options.resident = (enum pkv_full_resident)(seed % 3);
+    options.schedule = seed % 4 == 3 ? PKV_SCHEDULE_RANDOM : PKV_SCHEDULE_WORKERS;
+    options.seed = seed;
+    struct pkv_session_config least = pair->plain.config;
+    least.kv_policy = PKV_KV_FULL;
+    least.kv_budget_bytes = options.budget_bytes;
+    least.kv_recent = options.recent;
+    if (pkv_session_plan(pair->plain.model, &least, &plan) == PKV_ERR_RANGE) {
+        const char *last = strrchr(pkv_error_text(), ' ');
+        options.budget_bytes = strtoull(last, NULL, 10);
+        assert_true(options.budget_bytes > 0);
+    }
+    pkvt_engine_open(&pair->tier, pkvt_path(file), &options);
+    for (uint32_t s = 0; s < SEQUENCES; s++) {
+        assert_ok(pkv_seq_open(pair->plain.session, &pair->a[s]));
+        assert_ok(pkv_seq_open(pair->tier.session, &pair->b[s]));
+    }
+}
+
+static void close_pair(struct pair *pair)
+{
+    pkvt_engine_close(&pair->plain);
+    pkvt_engine_close(&pair->tier);
+}
+
+static void random_ids(struct pkvt_rng *rng, int32_t *ids, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        ids[i] = (int32_t)pkvt_rng_below(rng, VOCAB);
+    }
+}
+
+static void assert_same(const float *want, const float *got, uint32_t rows, const char *what,
+                        uint64_t seed, uint32_t step)
+{
+    for (uint32_t i = 0; i < rows * VOCAB; i++) {
+        if (memcmp(&want[i], &got[i], sizeof *want) != 0) {
+            fail_msg("seed %llu, operation %u (%s): logit %u is %.9g, want %.9g",
+                     (unsigned long long)seed, step, what, i, (double)got[i], (double)want[i]);
+        }
+    }
+}
+
+static uint32_t room(const struct pair *pair, uint32_t s)
+{
+    return CONTEXT - pkv_seq_tokens(pair->a[s]);
+}
+
+static void random_step(struct pair *pair, struct pkvt_rng *rng, uint64_t seed, uint32_t number)
+{
+    int32_t ids[SEQUENCES][STEP_ROWS];
+    struct pkv_step_part a[SEQUENCES], b[SEQUENCES];
+    const float *want = NULL, *got = NULL;
+    const uint32_t most = pkvt_rng_below(rng, 3) == 0 ? STEP_ROWS / SEQUENCES : 3;
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < SEQUENCES; s++) {
+        uint32_t rows = 1 + pkvt_rng_below(rng, pkvt_rng_below(rng, 6) == 0 ? 90 : most);
+        rows = count > 0 && rows > most ? most : rows;
+        if (rows > room(pair, s) || pkvt_rng_below(rng, 3) == 0 || (count > 0 && a[0].count > 40)) {
+            continue;
+        }
+        random_ids(rng, ids[s], rows);
+        a[count] = (struct pkv_step_part){pair->a[s], ids[s], rows, 1};
+        b[count] = a[count];
+        b[count++].seq = pair->b[s];
+    }
+    if (count > 0) {
+        assert_ok(pkv_step_run(pair->plain.session, a, count, &want));
+        assert_ok(pkv_step_run(pair->tier.session, b, count, &got));
+        assert_same(want, got, count, "step", seed, number);
+    }
+}
+
+static void random_prompt(struct pair *pair, struct pkvt_rng *rng, uint64_t seed, uint32_t number)
+{
+    int32_t ids[CONTEXT];
+    const float *want = NULL, *got = NULL;
+    const uint32_t s = pkvt_rng_below(rng, SEQUENCES);
+    const uint32_t rows = 1 + pkvt_rng_below(rng, 600);
+    if (rows <= room(pair, s)) {
+        random_ids(rng, ids, rows);
+        assert_ok(pkv_prompt_run(pair->plain.session, pair->a[s], ids, rows, NULL, &want));
+        assert_ok(pkv_prompt_run(pair->tier.session, pair->b[s], ids, rows, NULL, &got));
+        assert_same(want, got, 1, "prompt", seed, number);
+    }
+}
+
+static void cut(struct pair *pair, uint32_t s, uint32_t tokens)
+{
+    const enum pkv_status status = pkv_seq_truncate(pair->a[s], tokens);
+    const enum pkv_status other = pkv_seq_truncate(pair->b[s], tokens);
+    if (status != PKV_OK || other != PKV_OK) { /* a ring; it may have lost more in one of them */
+        assert_ok(pkv_seq_truncate(pair->a[s], 0));
+        assert_ok(pkv_seq_truncate(pair->b[s], 0));
+    }
+    assert_int_equal(pkv_seq_tokens(pair->a[s]), pkv_seq_tokens(pair->b[s]));
+}
+
+static void random_cut(struct pair *pair, struct pkvt_rng *rng)
+{
+    const uint32_t s = pkvt_rng_below(rng, SEQUENCES), tokens = pkv_seq_tokens(pair->a[s]);
+    if (pkvt_rng_below(rng, 4) == 0) {
+        pkv_seq_close(pair->a[s]);
+        pkv_seq_close(pair->b[s]);
+        assert_ok(pkv_seq_open(pair->plain.session, &pair->a[s]));
+        assert_ok(pkv_seq_open(pair->tier.session, &pair->b[s]));
+    } else if (tokens > 0) {
+        uint32_t to = pkvt_rng_below(rng, tokens + 1);
+        cut(pair, s, pkvt_rng_below(rng, 3) == 0 ? to / 32 * 32 : to);
+    }
+}
+
+/* A prompt that is canceled before it begins a unit: nothing of it stays. */
+static void canceled_prompt(struct pair *pair, struct pkvt_rng *rng)
+{
+    int32_t ids[200];
+    const volatile int cancel = 1;
+    const float *logits = NULL;
+    const uint32_t s = pkvt_rng_below(rng, SEQUENCES);
+    if (room(pair, s) >= 200) {
+        random_ids(rng, ids, 200);
+        assert_int_equal(pkv_prompt_run(pair->tier.session, pair->b[s], ids, 200, &cancel, &logits),
+                         PKV_ERR_CANCELED);
+        cut(pair, s, pkv_seq_tokens(pair->b[s]));
+    }
+}
+
+static void run_seed(const char *name, uint32_t permille, uint64_t seed, uint32_t operations)
+{
+    struct pair pair;
+    struct pkvt_rng rng = {.state = seed * 7919 + permille};
+    struct pkv_kv_report report;
+    open_pair(&pair, name, permille, seed);
+    for (uint32_t i = 0; i < operations; i++) {
+        const uint32_t kind = pkvt_rng_below(&rng, 16);
+        if (kind == 0) {
+            random_prompt(&pair, &rng, seed, i);
+        } else if (kind == 1) {
+            random_cut(&pair, &rng);
+        } else if (kind == 2) {
+            canceled_prompt(&pair, &rng);
+        } else {
+            random_step(&pair, &rng, seed, i);
+        }
+        pkv_session_kv_report(pair.tier.session, &report);
+        pair.streamed += report.streamed_layers > 0;
+    }
+    assert_true(report.stored_bytes > 0);
+    if (permille >= 1000) {
+        assert_int_equal(report.loaded_bytes, 0);
+    } else if (permille <= 250) {
+        assert_true(pair.streamed > 0 && report.loaded_bytes > 0);
+    }
+    for (uint32_t s = 0; s < SEQUENCES; s++) {
+        pkv_seq_close(pair.b[s]);
+    }
+    pkv_session_kv_report(pair.tier.session, &report);
+    assert_int_equal(report.pages_used, 0); /* nothing was lost on the way */
+    close_pair(&pair);
+}
+
+static void test_full__any_budget_and_operations__bits_of_device(void **state)
+{
+    (void)state;
+    static const uint32_t permilles[] = {1, 100, 250, 500, 1000};
+    const uint32_t operations = PKVT_SANITIZED ? 40 : 150;
+    for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 5 : 20); seed++) {
+        run_seed(models[seed % 4], permilles[seed % 5], seed, operations);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_full__any_budget_and_operations__bits_of_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
