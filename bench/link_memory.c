@@ -35,14 +35,14 @@ static void count_bytes(struct link *link)
     link->device_bytes = link->pairs * link->region_bytes + pkvi_link_compute_bytes(link);
 }
 
-/* The largest power of 4 that would fit as a region; 0: none. */
+/* The largest power of 2, whole MiB, that would fit as a region; 0: none. */
 static uint64_t smaller_region(const struct link *link, uint64_t available)
 {
     uint64_t regions = link->host_bytes / link->region_bytes + link->pairs;
     uint64_t fixed = (uint64_t)256 << 20; /* kernels, page tables, what else grows meanwhile */
-    for (uint64_t bytes = link->region_bytes; bytes >= (uint64_t)1 << 20; bytes /= 2) {
-        if (available > fixed && bytes <= (available - fixed) / regions &&
-            (bytes & (bytes - 1)) == 0 && bytes < link->region_bytes) {
+    for (uint64_t bytes = PKVI_HOST_PIECE_BYTES; bytes >= (uint64_t)1 << 20; bytes /= 2) {
+        if (bytes < link->region_bytes && available > fixed &&
+            bytes <= (available - fixed) / regions) {
             return bytes;
         }
     }
@@ -66,8 +66,8 @@ static enum pkv_status admit(struct link *link)
     char advice[64] = "a smaller --region and --max-size";
     uint64_t smaller = smaller_region(link, available);
     if (smaller > 0 && asked + tables > available) {
-        snprintf(advice, sizeof advice, "--region %s and no larger --max-size",
-                 pkvi_size_text(smaller).text);
+        snprintf(advice, sizeof advice, "--region %" PRIu64 "MiB and no larger --max-size",
+                 smaller >> 20);
     }
     return PKV_FAIL(PKV_ERR_NO_MEMORY,
                     "memory: %" PRIu64 " bytes asked on the host, %" PRIu64

@@ -112,6 +112,9 @@ class Link(CliTest):
     def test_memory_is_planned(self):
         line = self.fails("link", *TINY, "--memory-bytes", "10MiB", mentions=("bytes asked on the host", "10485760 available", "--region"))
         self.assertIn(f"{6 << 20} bytes asked on the host", line)
+        line = self.fails("link", "--quick", "--region", "1GiB", "--memory-bytes", "900MiB", mentions=("943718400 available", "use --region "))
+        advice = line.split("use --region ")[1].split()[0]
+        self.ok("link", *ONE, "--region", advice, "--quiet", "--memory-bytes", "900MiB")
 
     @unittest.skipIf(is_sanitized(), "a sanitizer needs the address space")
     def test_memory_that_the_system_refuses(self):
