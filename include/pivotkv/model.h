@@ -37,7 +37,8 @@ struct pkv_model_info {
 /* Begin with pkv_model_config_default(). */
 struct pkv_model_config {
     uint32_t struct_bytes;
-    bool exact; /* expand all weights to float32 (pkvi: `--exact`) */
+    bool exact;     /* expand all weights to float32 (`--exact`) */
+    bool plan_only; /* read no weights: for pkv_session_plan() alone */
 };
 PKV_API struct pkv_model_config pkv_model_config_default(void);
 

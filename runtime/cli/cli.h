@@ -23,6 +23,7 @@ struct pkvi_command {
 
 int pkvi_cmd_generate(int argc, char **argv);
 int pkvi_cmd_chat(int argc, char **argv);
+int pkvi_cmd_plan(int argc, char **argv);
 int pkvi_cmd_inspect(int argc, char **argv);
 int pkvi_cmd_tokenize(int argc, char **argv);
 int pkvi_cmd_eval(int argc, char **argv);

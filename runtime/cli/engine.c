@@ -117,12 +117,13 @@ static enum pkv_status open_device(struct pkvi_engine *engine,
                                          : status;
 }
 
-bool pkvi_engine_open_model(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
-                            bool exact)
+static bool open_model(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+                       bool exact, bool plan_only)
 {
     uint64_t begin_ns = pkvi_now_ns();
     struct pkv_model_config config = pkv_model_config_default();
     config.exact = exact;
+    config.plan_only = plan_only;
     if (open_device(engine, options) != PKV_OK ||
         pkv_device_query(engine->device, &engine->device_info) != PKV_OK ||
         pkv_model_open(engine->device, engine->path, &config, &engine->model) != PKV_OK) {
@@ -132,6 +133,17 @@ bool pkvi_engine_open_model(struct pkvi_engine *engine, const struct pkvi_engine
     pkv_model_query(engine->model, &engine->model_info);
     engine->load_ns = pkvi_now_ns() - begin_ns;
     return true;
+}
+
+bool pkvi_engine_open_model(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+                            bool exact)
+{
+    return open_model(engine, options, exact, false);
+}
+
+bool pkvi_engine_open_plan(struct pkvi_engine *engine, const struct pkvi_engine_options *options)
+{
+    return open_model(engine, options, false, true);
 }
 
 static void say_place(const char *where, uint64_t asked, uint64_t available, uint64_t granted)
@@ -263,7 +275,23 @@ static bool set_policy(const struct pkvi_engine *engine, const struct pkvi_engin
     return true;
 }
 
-bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+static void say_no_session(const struct pkvi_engine *engine,
+                           const struct pkvi_engine_options *options,
+                           const struct pkvi_engine_room *room,
+                           const struct pkv_session_config *config, enum pkv_status status)
+{
+    if (status == PKV_ERR_NO_MEMORY) {
+        say_no_room(engine, room, config);
+    } else if (status == PKV_ERR_RANGE) {
+        say_out_of_range(engine, options, config);
+    } else if (status == PKV_ERR_UNSUPPORTED && config->kv_type == PKV_KV_Q8_0) {
+        pkvi_say_failure("%s; use another --kv-cache-dtype", pkv_error_text());
+    } else {
+        pkvi_say_library_failure();
+    }
+}
+
+bool pkvi_engine_plan_session(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
                               const struct pkvi_engine_room *room,
                               struct pkv_session_config *config)
 {
@@ -275,21 +303,27 @@ bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engi
     if (!set_policy(engine, options, config)) {
         return false;
     }
-    enum pkv_status status = pkv_session_plan(engine->model, config, &engine->plan);
-    if (status == PKV_OK || status == PKV_ERR_NO_MEMORY) {
+    const enum pkv_status status = pkv_session_plan(engine->model, config, &engine->plan);
+    if (status == PKV_ERR_NO_MEMORY) {
         say_plan(engine, config);
     }
-    if (status == PKV_OK) {
-        status = pkv_session_open(engine->model, config, &engine->session);
+    if (status != PKV_OK) {
+        say_no_session(engine, options, room, config, status);
     }
-    if (status == PKV_ERR_NO_MEMORY) {
-        say_no_room(engine, room, config);
-    } else if (status == PKV_ERR_RANGE) {
-        say_out_of_range(engine, options, config);
-    } else if (status == PKV_ERR_UNSUPPORTED && config->kv_type == PKV_KV_Q8_0) {
-        pkvi_say_failure("%s; use another --kv-cache-dtype", pkv_error_text());
-    } else if (status != PKV_OK) {
-        pkvi_say_library_failure();
+    return status == PKV_OK;
+}
+
+bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+                              const struct pkvi_engine_room *room,
+                              struct pkv_session_config *config)
+{
+    if (!pkvi_engine_plan_session(engine, options, room, config)) {
+        return false;
+    }
+    say_plan(engine, config);
+    const enum pkv_status status = pkv_session_open(engine->model, config, &engine->session);
+    if (status != PKV_OK) {
+        say_no_session(engine, options, room, config, status);
     }
     return status == PKV_OK;
 }
@@ -410,5 +444,7 @@ void pkvi_engine_record(const struct pkvi_engine *engine, const struct pkvi_engi
     }
     record->failed |= json_object_set_new(memory, "lines", lines) != 0;
     pkvi_record_set(record, "memory", memory);
-    record_tier(engine, record);
+    if (engine->session != NULL) {
+        record_tier(engine, record);
+    }
 }

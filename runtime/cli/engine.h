@@ -71,6 +71,12 @@ struct pkvi_engine_room {
 bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
                               const struct pkvi_engine_room *room,
                               struct pkv_session_config *config);
+/* The same without opening it, and without saying the plan: engine->plan is filled in. After
+ * pkvi_engine_open_plan() instead of pkvi_engine_open_model(). */
+bool pkvi_engine_plan_session(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+                              const struct pkvi_engine_room *room,
+                              struct pkv_session_config *config);
+bool pkvi_engine_open_plan(struct pkvi_engine *engine, const struct pkvi_engine_options *options);
 void pkvi_engine_close(struct pkvi_engine *engine);
 /* After pkvi_engine_open_text() alone. */
 void pkvi_engine_close_text(struct pkvi_engine *engine);

@@ -15,6 +15,7 @@ static const struct pkvi_command commands[] = {
     {"eval", "logits and perplexity of a text", pkvi_cmd_eval},
     {"bench", "speed of prompts and of decoding at depths", pkvi_cmd_bench},
     {"link", "speed between host and device memory", pkvi_cmd_link},
+    {"plan", "what memory a session would take, and where", pkvi_cmd_plan},
     {"inspect", "what is in a model file", pkvi_cmd_inspect},
     {"doctor", "what this machine has, and what to change", pkvi_cmd_doctor},
 };

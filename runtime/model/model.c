@@ -59,8 +59,9 @@ static enum pkv_status load(struct pkv_model *model, const char *path,
     if (status == PKV_OK) {
         status = copy_shape(gguf, &arch, model);
         if (status == PKV_OK) {
-            status = model->device ? pkvi_weights_load(gguf, &arch, config, model)
-                                   : pkvi_weights_plan(&arch, config, model);
+            status = model->device && !config->plan_only
+                         ? pkvi_weights_load(gguf, &arch, config, model)
+                         : pkvi_weights_plan(&arch, config, model);
         }
         pkvi_arch_free(&arch);
     }

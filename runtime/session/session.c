@@ -354,10 +354,11 @@ static enum pkv_status fill_plan(struct pkv_session *s, struct pkv_memory_plan *
     PKV_TRY(pkv_device_query(s->model->device, &device));
     memset(plan, 0, sizeof *plan);
     fill_lines(s, plan);
-    // The weights are loaded already and no longer count as free.
+    // Weights that are loaded already no longer count as free.
+    const uint64_t weights = s->model->weights_bytes, loaded = s->model->weights ? weights : 0;
     const struct pkvi_tier_sizes *tier = &s->tier_sizes;
-    plan->device_asked_bytes = s->model->weights_bytes + s->work_bytes + tier->device_bytes;
-    plan->device_available_bytes = s->model->weights_bytes + device.memory_free_bytes;
+    plan->device_asked_bytes = weights + s->work_bytes + tier->device_bytes;
+    plan->device_available_bytes = loaded + device.memory_free_bytes;
     plan->pinned_asked_bytes = s->pinned_bytes + tier->upload_bytes + tier->host_bytes;
     plan->pinned_available_bytes = device.memory_free_bytes;
     plan->pageable_asked_bytes = pageable_bytes(s);
@@ -366,8 +367,8 @@ static enum pkv_status fill_plan(struct pkv_session *s, struct pkv_memory_plan *
     if (limit > 0 && kv_bytes(s) > limit) {
         return refuse_kv(s, limit, "the limit for them");
     }
-    uint64_t other = s->work_bytes + s->pinned_bytes + tier->upload_bytes + tier->host_bytes +
-                     tier->device_bytes - kv_bytes(s);
+    uint64_t other = weights - loaded + s->work_bytes + s->pinned_bytes + tier->upload_bytes +
+                     tier->host_bytes + tier->device_bytes - kv_bytes(s);
     uint64_t free_bytes = device.memory_free_bytes;
     if (other + kv_bytes(s) > free_bytes) {
         return refuse_kv(s, free_bytes > other ? free_bytes - other : 0, "the device");
@@ -412,6 +413,9 @@ enum pkv_status pkv_session_open(struct pkv_model *model, const struct pkv_sessi
                                  struct pkv_session **session_out)
 {
     struct pkv_memory_plan plan;
+    if (!model->weights) {
+        return PKV_FAIL(PKV_ERR_STATE, "the model was opened for plans only: it has no weights");
+    }
     struct pkv_session *s = malloc(sizeof *s);
     if (!s) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "session: %zu bytes", sizeof *s);

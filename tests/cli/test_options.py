@@ -28,6 +28,7 @@ NUMERIC = {
     "kv-device-bytes": ("size", 1, 1 << 50),
     "kv-host-bytes": ("size", 1, 1 << 50),
     "recent": ("int", 1, 1 << 30),
+    "parallel": ("int", 1, 4096),
     "link-gbps": ("real0", 0.001, 10000),
     "link-latency-us": ("real", 0, 1000000),
     "tokens": ("int", 1, 1 << 30),
@@ -182,7 +183,7 @@ class Options(unittest.TestCase):
 
     def test_help_is_a_command(self):
         text = run("--help").stdout
-        self.assertEqual(commands(), ["generate", "chat", "tokenize", "eval", "bench", "link", "inspect", "doctor"])
+        self.assertEqual(commands(), ["generate", "chat", "tokenize", "eval", "bench", "link", "plan", "inspect", "doctor"])
         self.assertIn(b"\n  help ", text)
         for args, want in ((["help"], text), *((["help", command], run(command, "--help").stdout) for command in commands())):
             got = run(*args)
