@@ -94,12 +94,16 @@ static enum pkv_status measure_budget(struct pkvi_tier *t)
     while (sizes->tile_tokens > PKV_SPLIT_KEYS && staging_bytes(t, sizes->tile_tokens) > all / 8) {
         sizes->tile_tokens /= 2;
     }
+    const uint64_t whole = exact_full_bytes(t);
+    sizes->least_bytes = sizes->least_bytes < whole ? sizes->least_bytes : whole;
     if (config->budget_bytes < sizes->least_bytes) {
-        return PKV_FAIL(PKV_ERR_RANGE,
-                        "KV budget of %llu bytes a sequence: the last %u tokens of every layer and "
-                        "two staging tiles need %llu",
-                        (unsigned long long)config->budget_bytes, t->tail_pages * PKV_PAGE_TOKENS,
-                        (unsigned long long)sizes->least_bytes);
+        return PKV_FAIL(
+            PKV_ERR_RANGE,
+            "KV budget of %llu bytes a sequence: the recent tokens and two blocks of every "
+            "layer (%u tokens) and two staging tiles, or all of a short context, need "
+            "%lluKiB",
+            (unsigned long long)config->budget_bytes, t->tail_pages * PKV_PAGE_TOKENS,
+            (unsigned long long)(sizes->least_bytes + 1023) / 1024);
     }
     sizes->staging_bytes = staging_bytes(t, sizes->tile_tokens);
     const uint64_t share = (sizes->staging_bytes + config->sequences - 1) / config->sequences;

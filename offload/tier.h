@@ -75,7 +75,8 @@ enum pkv_status pkvi_tier_plan(const struct pkvi_tier_config *config,
 /* Allocates all that pkvi_tier_plan() told; `compute` is the caller's and outlives the tier. */
 enum pkv_status pkvi_tier_open(struct pkv_device *device, const struct pkvi_tier_config *config,
                                struct pkv_stream *compute, struct pkvi_tier **tier_out);
-void pkvi_tier_close(struct pkvi_tier *tier); /* nothing may be running on compute; NULL allowed */
+/* compute is closed already, or nothing runs on it. NULL allowed. */
+void pkvi_tier_close(struct pkvi_tier *tier);
 
 struct pkvi_tier_part {
     uint32_t seq, tokens, rows; /* tokens: before the pass */

@@ -80,12 +80,8 @@ enum pkv_status pkvi_transfer_open(struct pkvi_tier *t)
 
 void pkvi_transfer_close(struct pkvi_tier *t)
 {
-    if (t->load) {
-        (void)pkvi_stream_sync(t->load); /* what failed has been told */
-    }
-    if (t->store) {
-        (void)pkvi_stream_sync(t->store);
-    }
+    pkvi_stream_close(t->load); /* they wait for what they hold */
+    pkvi_stream_close(t->store);
     for (uint32_t i = 0; t->tile_stored && i < t->row_tiles; i++) {
         pkvi_event_close(t->tile_stored[i]);
     }
@@ -95,8 +91,6 @@ void pkvi_transfer_close(struct pkvi_tier *t)
     }
     pkvi_event_close(t->stored);
     pkvi_event_close(t->appended);
-    pkvi_stream_close(t->load);
-    pkvi_stream_close(t->store);
 }
 
 /* The page that a buffered layer goes on with, into the buffer. */

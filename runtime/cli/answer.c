@@ -193,6 +193,9 @@ enum pkvi_finish pkvi_answer_run(struct pkvi_answer *answer, struct pkv_seq *seq
     answer->count = answer->prompt_count;
     answer->first_ns = pkvi_now_ns();
     answer->text.bytes = 0;
+    answer->read = 0;
+    answer->has_first = false;
+    answer->prompt_ns = answer->decode_ns = answer->steps = 0;
     if (answer->stop != NULL) {
         pkv_stop_reset(answer->stop);
     }
@@ -205,8 +208,9 @@ enum pkvi_finish pkvi_answer_run(struct pkvi_answer *answer, struct pkv_seq *seq
     enum pkv_status status = feed(answer, seq, cached, &logits);
     answer->first_ns = pkvi_now_ns();
     answer->prompt_ns = answer->first_ns - begin_ns;
-    answer->decode_ns = 0;
-    answer->steps = 0;
+    const size_t tokens = pkv_seq_tokens(seq);
+    answer->read = tokens > cached ? tokens - cached : 0;
+    answer->has_first = status == PKV_OK;
     if (status == PKV_ERR_CANCELED) {
         return PKV_FINISH_INTERRUPTED;
     }

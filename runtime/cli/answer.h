@@ -36,6 +36,8 @@ struct pkvi_answer {
     struct pkvi_bytes text; /* what was shown, if it is kept */
     int32_t *ids; /* the whole sequence, prompt first; room for the context and one more */
     size_t count, prompt_count, capacity;
+    size_t read;                             /* tokens of the prompt that were fed */
+    bool has_first;                          /* the prompt was fed to its end: first_ns counts */
     uint64_t steps;                          /* decode steps run, one token each */
     uint64_t prompt_ns, decode_ns, first_ns; /* first_ns: when the first token was chosen */
     bool failed;                             /* out of memory for the text */

@@ -168,7 +168,7 @@ static bool cut_cache(struct chat *c, size_t *tokens)
 static void say_figures(const struct chat *c, size_t reused, enum pkvi_finish finish)
 {
     const struct pkvi_answer *answer = &c->answer;
-    size_t fed = answer->prompt_count - reused;
+    size_t fed = answer->read;
     pkvi_say_note("[%s; %zu tokens kept, %zu read at %.0f/s, %zu made at %.1f/s; %zu of %u]",
                   pkvi_finish_name(finish), reused, fed, pkvi_rate(fed, answer->prompt_ns),
                   answer->count - answer->prompt_count, pkvi_rate(answer->steps, answer->decode_ns),

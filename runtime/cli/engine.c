@@ -253,17 +253,13 @@ static uint64_t budget_bytes(const struct pkvi_engine *engine, const struct pkvi
     return bytes < 1.0 ? 1 : bytes < 0x1p62 ? (uint64_t)ceil(bytes) : UINT64_C(1) << 62;
 }
 
-static bool set_policy(const struct pkvi_engine *engine, const struct pkvi_engine_options *options,
+static void set_policy(const struct pkvi_engine *engine, const struct pkvi_engine_options *options,
                        struct pkv_session_config *config)
 {
     static const enum pkv_full_resident residents[] = {PKV_RESIDENT_INTERLEAVED, PKV_RESIDENT_FIRST,
                                                        PKV_RESIDENT_LAST};
-    const bool host = options->kv_budget.kind != PKV_BUDGET_NONE || options->kv_host_bytes > 0;
-    if (options->kv_policy == 1 && host) {
-        pkvi_say_failure("--kv-policy device has neither --kv-budget nor --kv-host-bytes");
-        return false;
-    }
-    config->kv_policy = options->kv_policy == 2 || host ? PKV_KV_FULL : PKV_KV_DEVICE;
+    const bool host = pkvi_engine_has_host(options);
+    config->kv_policy = host ? PKV_KV_FULL : PKV_KV_DEVICE;
     config->kv_host_bytes = (uint64_t)options->kv_host_bytes;
     config->kv_resident = residents[options->full_resident];
     if (options->recent > 0) {
@@ -272,7 +268,6 @@ static bool set_policy(const struct pkvi_engine *engine, const struct pkvi_engin
     if (options->kv_budget.kind != PKV_BUDGET_NONE) {
         config->kv_budget_bytes = budget_bytes(engine, &options->kv_budget, config);
     }
-    return true;
 }
 
 static void say_no_session(const struct pkvi_engine *engine,
@@ -300,11 +295,9 @@ bool pkvi_engine_plan_session(struct pkvi_engine *engine, const struct pkvi_engi
     config->kv_device_bytes = (uint64_t)options->kv_device_bytes;
     engine->context_tokens =
         config->context_tokens != 0 ? config->context_tokens : engine->model_info.context;
-    if (!set_policy(engine, options, config)) {
-        return false;
-    }
+    set_policy(engine, options, config);
     const enum pkv_status status = pkv_session_plan(engine->model, config, &engine->plan);
-    if (status == PKV_ERR_NO_MEMORY) {
+    if (status == PKV_ERR_NO_MEMORY && engine->plan.line_count > 0) {
         say_plan(engine, config);
     }
     if (status != PKV_OK) {
@@ -360,18 +353,13 @@ bool pkvi_engine_logits_ok(const struct pkvi_engine *engine, const float *logits
     return true;
 }
 
-uint64_t pkvi_engine_kv_bytes(const struct pkvi_engine *engine, const char **where_out)
+uint64_t pkvi_engine_kv_bytes(const struct pkvi_engine *engine, const char *where)
 {
-    uint64_t sum = 0, most = 0;
-    *where_out = "nowhere";
+    uint64_t sum = 0;
     for (uint32_t i = 0; i < engine->plan.line_count; i++) {
         const struct pkv_memory_line *line = &engine->plan.line[i];
-        if (strncmp(line->what, "K and V", 7) == 0) {
+        if (strncmp(line->what, "K and V", 7) == 0 && strcmp(line->where, where) == 0) {
             sum += line->bytes;
-            if (line->bytes > most) {
-                most = line->bytes;
-                *where_out = line->where;
-            }
         }
     }
     return sum;

@@ -90,8 +90,10 @@ bool pkvi_engine_needs_text(const struct pkvi_engine *engine, const char *advice
 bool pkvi_engine_logits_ok(const struct pkvi_engine *engine, const float *logits, size_t rows,
                            size_t position);
 
-/* Bytes of K and V in the plan, and where most of them are: "device", "pinned", "pageable". */
-uint64_t pkvi_engine_kv_bytes(const struct pkvi_engine *engine, const char **where_out);
+/* Bytes of K and V in the plan that are there: "device", "pinned". */
+uint64_t pkvi_engine_kv_bytes(const struct pkvi_engine *engine, const char *where);
+/* Is all of K and V kept in host memory? */
+bool pkvi_engine_has_host(const struct pkvi_engine_options *options);
 
 /* What the KV tier moved since the session was opened, as a note; nothing without a host tier. */
 void pkvi_engine_say_kv(const struct pkvi_engine *engine);

@@ -52,7 +52,21 @@ int pkvi_engine_check(const struct pkvi_engine_options *options)
     if (options->model == NULL || options->model[0] == '\0') {
         return pkvi_say_usage("--model: a value is missing: name a GGUF file with -m FILE");
     }
+    if (options->kv_policy == 1 &&
+        (options->kv_budget.kind != PKV_BUDGET_NONE || options->kv_host_bytes > 0)) {
+        return pkvi_say_usage("--kv-policy device has neither --kv-budget nor --kv-host-bytes");
+    }
+    if (!pkvi_engine_has_host(options) && (options->recent > 0 || options->full_resident > 0)) {
+        return pkvi_say_usage("--recent, --full-resident: only with --kv-policy full or a "
+                              "--kv-budget");
+    }
     return PKV_GO_ON;
+}
+
+bool pkvi_engine_has_host(const struct pkvi_engine_options *options)
+{
+    return options->kv_policy == 2 || options->kv_budget.kind != PKV_BUDGET_NONE ||
+           options->kv_host_bytes > 0;
 }
 
 bool pkvi_engine_open_path(struct pkvi_engine *engine, const struct pkvi_engine_options *options)

@@ -159,26 +159,30 @@ static bool open_session(const struct generate *g, struct pkvi_engine *engine, s
 
 static void say_figures(const struct generate *g, const struct pkvi_answer *answer)
 {
-    const char *where = "";
-    uint64_t kv_bytes = pkvi_engine_kv_bytes(answer->engine, &where);
     size_t made = answer->count - answer->prompt_count;
-    pkvi_say_note("prompt   %zu tokens, %.1f tokens/s", answer->prompt_count,
-                  pkvi_rate(answer->prompt_count, answer->prompt_ns));
+    if (answer->has_first) {
+        pkvi_say_note("prompt   %zu tokens, %.1f tokens/s", answer->prompt_count,
+                      pkvi_rate(answer->read, answer->prompt_ns));
+    } else {
+        pkvi_say_note("prompt   %zu of %zu tokens", answer->read, answer->prompt_count);
+    }
     if (answer->steps > 0) {
         pkvi_say_note("answer   %zu tokens, %.1f tokens/s", made,
                       pkvi_rate(answer->steps, answer->decode_ns));
     } else if (g->predict != 0) { /* no step: the prompt's gave the only token */
         pkvi_say_note("answer   %zu tokens", made);
     }
-    if (g->predict != 0) {
+    if (g->predict != 0 && answer->has_first) {
         pkvi_say_note("first    token after %.3f s, of which loading %.3f s",
                       pkvi_seconds(answer->first_ns - g->begin_ns),
                       pkvi_seconds(answer->engine->load_ns));
     }
     bool is_host = strcmp(answer->engine->device_info.name, "cpu") == 0;
-    pkvi_say_note("memory   peak resident %s; K and V: %s, %s%s",
-                  pkvi_size_text(pkvi_peak_rss_bytes()).text, pkvi_size_text(kv_bytes).text, where,
-                  is_host ? " (cpu: host memory)" : "");
+    pkvi_say_note("memory   peak resident %s; K and V: %s, device%s; %s, pinned",
+                  pkvi_size_text(pkvi_peak_rss_bytes()).text,
+                  pkvi_size_text(pkvi_engine_kv_bytes(answer->engine, "device")).text,
+                  is_host ? " (cpu: host memory)" : "",
+                  pkvi_size_text(pkvi_engine_kv_bytes(answer->engine, "pinned")).text);
     pkvi_engine_say_kv(answer->engine);
     pkvi_say_note("seed     %lld", (long long)g->sampling.seed);
 }
@@ -186,7 +190,6 @@ static void say_figures(const struct generate *g, const struct pkvi_answer *answ
 static int write_record(const struct generate *g, const struct pkvi_answer *answer,
                         enum pkvi_finish finish, int code)
 {
-    const char *where = "";
     size_t made = answer->count - answer->prompt_count;
     struct pkvi_record record;
     pkvi_record_begin(&record, "generate");
@@ -202,15 +205,18 @@ static int write_record(const struct generate *g, const struct pkvi_answer *answ
     pkvi_record_int(&record, "n_gen", made);
     pkvi_record_int(&record, "n_ctx", answer->engine->context_tokens);
     pkvi_record_int(&record, "seed", (uint64_t)g->sampling.seed);
-    pkvi_record_real(&record, "prompt_ts", pkvi_rate(answer->prompt_count, answer->prompt_ns));
+    pkvi_record_real(&record, "prompt_ts", pkvi_rate(answer->read, answer->prompt_ns));
+    pkvi_record_int(&record, "n_prompt_read", answer->read);
     pkvi_record_real(&record, "gen_ts", pkvi_rate(answer->steps, answer->decode_ns));
     pkvi_record_int(&record, "load_ns", answer->engine->load_ns);
     pkvi_record_int(&record, "prompt_ns", answer->prompt_ns);
     pkvi_record_int(&record, "gen_ns", answer->decode_ns);
-    pkvi_record_int(&record, "first_token_ns", answer->first_ns - g->begin_ns);
+    if (answer->has_first) {
+        pkvi_record_int(&record, "first_token_ns", answer->first_ns - g->begin_ns);
+    }
     pkvi_record_int(&record, "peak_rss_bytes", pkvi_peak_rss_bytes());
-    pkvi_record_int(&record, "kv_bytes", pkvi_engine_kv_bytes(answer->engine, &where));
-    pkvi_record_text(&record, "kv_where", where);
+    pkvi_record_int(&record, "kv_device_bytes", pkvi_engine_kv_bytes(answer->engine, "device"));
+    pkvi_record_int(&record, "kv_pinned_bytes", pkvi_engine_kv_bytes(answer->engine, "pinned"));
     record.failed |= answer->failed;
     return pkvi_record_end(&record, code);
 }

@@ -119,7 +119,38 @@ static enum pkv_status plan_tier(struct pkv_session *s)
 static uint64_t kv_bytes(const struct pkv_session *s)
 {
     const struct pkvi_tier_sizes *sizes = &s->tier_sizes;
-    return sizes->pool_bytes + sizes->ring_bytes + sizes->staging_bytes;
+    return sizes->pool_bytes + sizes->ring_bytes + sizes->staging_bytes + sizes->buffer_bytes;
+}
+
+/* A budget, and if need be fewer rows of a prompt at once, so that all K and V on the device stay
+ * below kv_device_bytes. */
+static enum pkv_status fit_limit(struct pkv_session *s)
+{
+    const uint64_t limit = s->config.kv_device_bytes, rings = s->tier_sizes.ring_bytes;
+    const uint64_t left = limit > rings ? limit - rings : 0;
+    for (;;) {
+        s->config.kv_budget_bytes = left / s->config.sequences + (left == 0);
+        enum pkv_status status = plan_tier(s);
+        const uint64_t buffer = s->tier_sizes.buffer_bytes;
+        if (status == PKV_OK && kv_bytes(s) > limit && left > buffer) {
+            s->config.kv_budget_bytes = (left - buffer) / s->config.sequences;
+            status = plan_tier(s);
+        }
+        if (status == PKV_OK && kv_bytes(s) <= limit) {
+            return PKV_OK;
+        }
+        if (s->config.prompt_rows <= s->config.step_rows) {
+            break;
+        }
+        const uint32_t half = s->config.prompt_rows / 2;
+        s->config.prompt_rows = half > s->config.step_rows ? half : s->config.step_rows;
+    }
+    s->config.kv_budget_bytes = s->tier_sizes.least_bytes;
+    PKV_TRY(plan_tier(s));
+    return PKV_FAIL(PKV_ERR_NO_MEMORY,
+                    "K and V on the device: rings, the recent tokens of every layer, two staging "
+                    "tiles and one layer of a prompt's rows need %lluKiB, the limit is %llu bytes",
+                    (unsigned long long)(kv_bytes(s) + 1023) / 1024, (unsigned long long)limit);
 }
 
 /* Bring row counts into the range that can be used at all. */
@@ -243,9 +274,7 @@ static enum pkv_status prepare(struct pkv_model *model, const struct pkv_session
     enum pkv_status status = plan_tier(s);
     if (status == PKV_OK && has_host(s) && s->config.kv_budget_bytes == 0 &&
         s->config.kv_device_bytes > 0 && kv_bytes(s) > s->config.kv_device_bytes) {
-        const uint64_t limit = s->config.kv_device_bytes, rings = s->tier_sizes.ring_bytes;
-        s->config.kv_budget_bytes = (limit > rings ? limit - rings : 1) / s->config.sequences;
-        status = plan_tier(s);
+        status = fit_limit(s);
     }
     lay_out(s, 0, 0);
     return status;
@@ -451,12 +480,9 @@ void pkv_session_close(struct pkv_session *s)
         return;
     }
     struct pkv_device *device = s->model->device;
-    if (s->compute) {
-        (void)pkvi_stream_sync(s->compute); // a step may still run; its error has been told
-    }
+    pkvi_stream_close(s->compute); // a step may still run: this waits, whatever failed before
     pkvi_tier_close(s->tier);
     pkvi_event_close(s->done);
-    pkvi_stream_close(s->compute);
     pkvi_mem_free(device, PKV_MEM_PINNED, s->pinned);
     pkvi_mem_free(device, PKV_MEM_DEVICE, s->work);
     free(s->tier_parts);
@@ -484,8 +510,10 @@ enum pkv_status pkv_seq_open(struct pkv_session *session, struct pkv_seq **seq_o
 void pkv_seq_close(struct pkv_seq *seq)
 {
     if (seq && seq->open) {
-        (void)pkvi_session_wait(seq->session); /* its error is told by the next step */
-        pkvi_tier_seq_close(seq->session->tier, seq->index);
+        /* Of a broken session a pass may still be running: its tables must stay as they are. */
+        if (pkvi_session_wait(seq->session) == PKV_OK && !seq->session->broken) {
+            pkvi_tier_seq_close(seq->session->tier, seq->index);
+        }
         seq->open = false;
     }
 }
@@ -532,6 +560,9 @@ enum pkv_status pkv_seq_truncate(struct pkv_seq *seq, uint32_t tokens)
                         seq->high);
     }
     PKV_TRY(pkvi_session_wait(s));
+    if (s->broken) {
+        return PKV_FAIL(PKV_ERR_STATE, "the session's device failed in an earlier step");
+    }
     PKV_TRY(pkvi_tier_seq_truncate(s->tier, seq->index, tokens));
     seq->tokens = tokens;
     if (tokens == 0) {

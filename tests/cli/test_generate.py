@@ -27,7 +27,7 @@ class Generate(CliTest):
         self.assertTrue(all(0 <= id < 32 for id in record["ids"]))
         self.assertIsNone(record["text"])
         self.assertGreater(record["first_token_ns"], 0)
-        self.assertGreater(record["peak_rss_bytes"], record["kv_bytes"])
+        self.assertGreater(record["peak_rss_bytes"], record["kv_device_bytes"])
         for place in ("device", "pinned", "pageable"):
             memory = record["memory"][place]
             self.assertLessEqual(memory["granted_bytes"], memory["available_bytes"], place)

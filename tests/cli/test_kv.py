@@ -54,8 +54,16 @@ class Plan(CliTest):
         line = self.fails(*args, "--kv-budget", "1", mentions=["KV budget", "--kv-budget"])
         least = re.search(r"need (\d+)", line).group(1)
         self.ok(*args, "--kv-budget", f"{least}KiB")
+        self.fails(*args, "--kv-budget", f"{int(least) - 1}KiB", mentions=f"need {least}KiB")
+        for limit in ("600KiB", "900KiB"):
+            record = self.record(*args, "--kv-policy", "full", "--kv-device-bytes", limit)
+            on_device = sum(line["bytes"] for line in record["memory"]["lines"]
+                            if line["where"] == "device" and line["what"].startswith("K and V"))
+            self.assertLessEqual(on_device, int(limit[:-3]) << 10)
         self.fails("plan", "-m", "/nowhere/x.gguf", mentions="/nowhere/x.gguf")
-        self.fails(*args, "--kv-policy", "device", "--kv-budget", "5%", mentions="--kv-policy device")
+        self.fails(*args, "--kv-policy", "device", "--kv-budget", "5%", code=2, mentions="--kv-policy device")
+        self.fails(*args, "--recent", "5", code=2, mentions="--recent")
+        self.fails(*args, "--full-resident", "last", code=2, mentions="--full-resident")
         for option in (["--kv-host-bytes", "4096"], ["--kv-device-bytes", "4096"], ["--parallel", "4096"]):
             self.assertNotEqual(self.refused_with_plan(*args, *option), "")
 

@@ -144,7 +144,7 @@ class Options(unittest.TestCase):
             kind, least, most = NUMERIC[name]
             least = "0.001" if kind == "real>" else least
             for value in (least, most, *([0] if kind == "real0" else [])):
-                extra = {"score-from": ["--perplexity"]}.get(name, [])
+                extra = {"score-from": ["--perplexity"], "recent": ["--kv-policy", "full"]}.get(name, [])
                 need = {"generate": ["-p", "x"], "eval": ["--ids", "/dev/null"], "tokenize": ["-p", "x"]}.get(command, [])
                 got = run(command, *self.base(command), *need, *extra, f"--{name}={value}")
                 self.assertEqual(got.returncode, 1, f"{command} --{name}={value}: {got.stderr!r}")

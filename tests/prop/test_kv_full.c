@@ -48,7 +48,7 @@ static void open_pair(struct pair *pair, const char *name, uint32_t permille, ui
     least.kv_recent = options.recent;
     if (pkv_session_plan(pair->plain.model, &least, &plan) == PKV_ERR_RANGE) {
         const char *last = strrchr(pkv_error_text(), ' ');
-        options.budget_bytes = strtoull(last, NULL, 10);
+        options.budget_bytes = strtoull(last, NULL, 10) * 1024;
         assert_true(options.budget_bytes > 0);
     }
     pkvt_engine_open(&pair->tier, pkvt_path(file), &options);

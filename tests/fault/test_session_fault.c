@@ -1,0 +1,176 @@
+/*
+ * The n-th device call fails, for every n of a short run of a session whose layers are streamed:
+ * opening, a prompt, a cut, steps, another prompt. Every call tells the failure or succeeds with
+ * the right bits; a session that says it is broken stays so; nothing leaks (ASan).
+ */
+#include "tests/support/pkv_test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "pivotkv/pivotkv.h"
+#include "runtime/device/dev_fault.h"
+#include "runtime/device/device.h"
+
+#define CONTEXT 700u
+#define VOCAB 320u
+#define PROMPT 400u
+
+static struct pkv_device *below, *device;
+static struct pkv_model *model;
+static int32_t ids[CONTEXT];
+static float want[3][VOCAB];
+
+static struct pkv_session_config streaming(void)
+{
+    struct pkv_session_config config = pkv_session_config_default();
+    config.context_tokens = CONTEXT;
+    config.step_rows = 128;
+    config.kv_policy = PKV_KV_FULL;
+    config.kv_recent = 32;
+    config.kv_budget_bytes = 1;
+    struct pkv_memory_plan plan;
+    assert_int_equal(pkv_session_plan(model, &config, &plan), PKV_ERR_RANGE);
+    unsigned long long least = 0;
+    assert_int_equal(sscanf(strrchr(pkv_error_text(), ' '), "%llu", &least), 1);
+    config.kv_budget_bytes = least * 1024;
+    return config;
+}
+
+static enum pkv_status keep(enum pkv_status status, const float *logits, float out[VOCAB])
+{
+    if (status == PKV_OK) {
+        memcpy(out, logits, VOCAB * sizeof *out);
+    }
+    return status;
+}
+
+static enum pkv_status work(struct pkv_session *session, struct pkv_seq *seq, float got[3][VOCAB])
+{
+    const float *logits = NULL;
+    enum pkv_status status = pkv_prompt_run(session, seq, ids, PROMPT, NULL, &logits);
+    status = status == PKV_OK ? keep(status, logits, got[0]) : status;
+    if (status == PKV_OK) {
+        status = pkv_seq_truncate(seq, 333);
+    }
+    for (uint32_t i = 0; status == PKV_OK && i < 40; i++) {
+        const struct pkv_step_part part = {seq, ids + 333 + i, 1, 1};
+        status = keep(pkv_step_run(session, &part, 1, &logits), logits, got[1]);
+    }
+    if (status == PKV_OK) {
+        status = keep(pkv_prompt_run(session, seq, ids, 200, NULL, &logits), logits, got[2]);
+    }
+    return status;
+}
+
+/* What the run ends with; *calls_out: device calls that it made. */
+static enum pkv_status run(const struct pkv_session_config *config, float got[3][VOCAB],
+                           uint64_t *calls_out)
+{
+    struct pkv_session *session = NULL;
+    struct pkv_seq *seq = NULL;
+    enum pkv_status status = pkv_session_open(model, config, &session);
+    if (status == PKV_OK) {
+        assert_ok(pkv_seq_open(session, &seq));
+        status = work(session, seq, got);
+        if (status != PKV_OK) { /* it goes on, or says that it does not */
+            const float *logits = NULL;
+            const struct pkv_step_part part = {seq, ids, 1, 1};
+            const enum pkv_status next = pkv_step_run(session, &part, 1, &logits);
+            assert_true(next == PKV_OK || next < 0);
+            if (next == PKV_ERR_STATE) {
+                assert_int_equal(pkv_step_run(session, &part, 1, &logits), PKV_ERR_STATE);
+            }
+        }
+        pkv_seq_close(seq);
+        pkv_session_close(session);
+    }
+    *calls_out = pkvi_fault_count(device, PKVI_FAULT_CALLS);
+    return status;
+}
+
+static void check_fault(const struct pkv_session_config *config, struct pkvi_fault_config fault)
+{
+    float got[3][VOCAB];
+    uint64_t calls = 0;
+    fault.status = PKV_ERR_DEVICE_LOST;
+    pkvi_fault_set(device, &fault);
+    const enum pkv_status status = run(config, got, &calls);
+    if (status == PKV_OK) { /* an event that is only asked for, or a stream at its end */
+        assert_memory_equal(got, want, sizeof want);
+    } else {
+        assert_true(status == PKV_ERR_DEVICE_LOST || status == PKV_ERR_NO_MEMORY ||
+                    status == PKV_ERR_STATE);
+        assert_true(strlen(pkv_error_text()) > 0);
+    }
+}
+
+static void test_session__any_call_fails__told_and_nothing_leaks(void **state)
+{
+    (void)state;
+    const struct pkvi_fault_config none = {0};
+    const struct pkv_session_config config = streaming();
+    uint64_t calls = 0;
+    pkvi_fault_set(device, &none);
+    assert_ok(run(&config, want, &calls));
+    const uint64_t step = PKVT_SANITIZED ? 1 + calls / 100 : 1 + calls / 300;
+    for (uint64_t n = 1; n <= calls; n += n < 60 ? 1 : step) {
+        check_fault(&config, (struct pkvi_fault_config){.fail_call = n});
+        check_fault(&config, (struct pkvi_fault_config){.fail_call = n, .lasting = true});
+        if (n % 3 == 0) {
+            check_fault(&config, (struct pkvi_fault_config){.fail_call = n, .async = true});
+        }
+    }
+    print_message("%llu device calls, every %llu-th failed\n", (unsigned long long)calls,
+                  (unsigned long long)step);
+}
+
+static void test_session__any_call_late__same_bits(void **state)
+{
+    (void)state;
+    const struct pkv_session_config config = streaming();
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        float got[3][VOCAB];
+        uint64_t calls = 0;
+        const struct pkvi_fault_config late = {.delay_us = 60, .seed = seed};
+        pkvi_fault_set(device, &late);
+        assert_ok(run(&config, got, &calls));
+        assert_memory_equal(got, want, sizeof want);
+    }
+}
+
+static int open_all(void **state)
+{
+    (void)state;
+    struct pkv_device_config config = pkv_device_config_default();
+    const struct pkvi_fault_config none = {0};
+    const struct pkv_model_config model_config = pkv_model_config_default();
+    struct pkvt_rng rng = {.state = 8};
+    for (uint32_t i = 0; i < CONTEXT; i++) {
+        ids[i] = (int32_t)pkvt_rng_below(&rng, VOCAB);
+    }
+    return pkv_device_open("cpu", &config, &below) == PKV_OK &&
+                   pkvi_fault_open(below, &none, &device) == PKV_OK &&
+                   pkv_model_open(device, pkvt_path("golden/tiny/llama_q4_1.gguf"), &model_config,
+                                  &model) == PKV_OK
+               ? 0
+               : -1;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    pkv_model_close(model);
+    pkv_device_close(device);
+    pkv_device_close(below);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_session__any_call_fails__told_and_nothing_leaks),
+        cmocka_unit_test(test_session__any_call_late__same_bits),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
