@@ -60,6 +60,8 @@ struct pkv_memory_plan {
     uint64_t pinned_asked_bytes, pinned_available_bytes, pinned_granted_bytes;
     uint64_t pageable_asked_bytes, pageable_available_bytes, pageable_granted_bytes;
     uint64_t kv_token_bytes; /* of the global layers, a token */
+    /* Global layers, and those of them whose pages are all on the device at context_tokens. */
+    uint32_t kv_global_layers, kv_dense_layers;
 };
 
 /* What the KV tier did since the session was opened. */

@@ -35,6 +35,8 @@ static void print_plan(const struct pkvi_engine *engine, const struct pkv_sessio
                     " bytes a token in the global layers\n",
                     config->sequences, engine->context_tokens, pkv_kv_type_name(config->kv_type),
                     plan->kv_token_bytes);
+    pkvi_out_printf("layers    %u global, %u of them whole on the device with so many tokens\n",
+                    plan->kv_global_layers, plan->kv_dense_layers);
     for (uint32_t i = 0; i < plan->line_count; i++) {
         const struct pkv_memory_line *line = &plan->line[i];
         pkvi_out_printf("%-9s %-42s %14" PRIu64 "  %s\n", line->where, line->what, line->bytes,
@@ -59,6 +61,8 @@ static int write_record(const struct pkvi_engine *engine, const struct pkvi_engi
     pkvi_record_int(&record, "sequences", config->sequences);
     pkvi_record_int(&record, "kv_token_bytes", engine->plan.kv_token_bytes);
     pkvi_record_int(&record, "kv_budget_bytes", config->kv_budget_bytes);
+    pkvi_record_int(&record, "kv_global_layers", engine->plan.kv_global_layers);
+    pkvi_record_int(&record, "kv_dense_layers", engine->plan.kv_dense_layers);
     return pkvi_record_end(&record, PKV_EXIT_OK);
 }
 

@@ -368,6 +368,8 @@ static void fill_lines(const struct pkv_session *s, struct pkv_memory_plan *plan
     plan_line(plan, "page tables to upload", "pinned", tier->upload_bytes);
     plan_line(plan, "logits and staging", "pinned", s->pinned_bytes);
     plan_line(plan, "sequences", "pageable", pageable_bytes(s));
+    plan->kv_global_layers = tier->global_layers;
+    plan->kv_dense_layers = tier->dense_layers;
     for (uint32_t l = 0; l < s->model->info.layers; l++) {
         const struct pkv_layer_info *info = &s->model->layer[l].info;
         if (info->kind == PKV_LAYER_GLOBAL) {

@@ -48,6 +48,7 @@ class Plan(CliTest):
         self.assertLessEqual(used, half["kv_budget_bytes"])
         self.assertGreater(used, half["kv_budget_bytes"] * 0.95)
         self.assertEqual(lines(self.record(*args, "--kv-budget", "100%")), lines(whole))
+        self.assertEqual((whole["kv_global_layers"], whole["kv_dense_layers"], half["kv_dense_layers"]), (2, 2, 0))
 
     def test_refusals(self):
         args = ["plan", "-m", TINY["llama_q4_1"], "-c", "2000"]
