@@ -210,13 +210,8 @@ enum pkv_status pkvi_tier_open(struct pkv_device *device, const struct pkvi_tier
     t->device = device;
     t->config = *config;
     t->compute = compute;
-    const enum pkv_status status = open_all(t);
-    if (status != PKV_OK) {
-        pkvi_tier_close(t);
-        return status;
-    }
-    *tier_out = t;
-    return PKV_OK;
+    *tier_out = t; /* what a failure leaves may be in use on compute: the caller closes it later */
+    return open_all(t);
 }
 
 void pkvi_tier_close(struct pkvi_tier *t)

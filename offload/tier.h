@@ -72,7 +72,10 @@ struct pkvi_tier_sizes {
 enum pkv_status pkvi_tier_plan(const struct pkvi_tier_config *config,
                                struct pkvi_tier_sizes *sizes_out);
 
-/* Allocates all that pkvi_tier_plan() told; `compute` is the caller's and outlives the tier. */
+/*
+ * Allocates all that pkvi_tier_plan() told, on the caller's stream `compute`. After a failure too,
+ * *tier_out (NULL before the call) is to be closed, once compute is.
+ */
 enum pkv_status pkvi_tier_open(struct pkv_device *device, const struct pkvi_tier_config *config,
                                struct pkv_stream *compute, struct pkvi_tier **tier_out);
 /* compute is closed already, or nothing runs on it. NULL allowed. */
