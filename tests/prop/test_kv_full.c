@@ -5,9 +5,12 @@
  */
 #include "tests/support/golden_model.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CONTEXT 700u
 #define VOCAB 320u
@@ -20,7 +23,10 @@ struct pair {
     struct pkvt_engine plain, tier;
     struct pkv_seq *a[SEQUENCES], *b[SEQUENCES];
     uint32_t streamed; /* steps that ended with a streamed layer */
+    uint32_t within;   /* prompts canceled within a pass */
 };
+
+static uint32_t canceled_within; /* of all seeds */
 
 /* Bytes that a sequence has at the context's end, and the least budget, told by the refusal. */
 static void open_pair(struct pair *pair, const char *name, uint32_t permille, uint64_t seed)
@@ -151,19 +157,63 @@ static void random_cut(struct pair *pair, struct pkvt_rng *rng)
     }
 }
 
-/* A prompt that is canceled before it begins a unit: nothing of it stays. */
-static void canceled_prompt(struct pair *pair, struct pkvt_rng *rng)
+static volatile int canceled;
+
+static void on_signal(int number)
 {
-    int32_t ids[200];
-    const volatile int cancel = 1;
-    const float *logits = NULL;
-    const uint32_t s = pkvt_rng_below(rng, SEQUENCES);
-    if (room(pair, s) >= 200) {
-        random_ids(rng, ids, 200);
-        assert_int_equal(pkv_prompt_run(pair->tier.session, pair->b[s], ids, 200, &cancel, &logits),
-                         PKV_ERR_CANCELED);
-        cut(pair, s, pkv_seq_tokens(pair->b[s]));
+    (void)number;
+    canceled = 1;
+}
+
+/* Interrupts the thread that runs the prompt after a while, as Ctrl-C would. */
+struct canceler {
+    pthread_t thread, target;
+    uint32_t after_us;
+};
+
+static void *cancel_later(void *argument)
+{
+    const struct canceler *canceler = argument;
+    usleep(canceler->after_us);
+    pthread_kill(canceler->target, SIGUSR1);
+    return NULL;
+}
+
+/*
+ * A prompt that is canceled at any moment: before a pass, within one, or too late. What is left of
+ * it is a number of tokens, at which both sessions must go on alike.
+ */
+static void canceled_prompt(struct pair *pair, struct pkvt_rng *rng, uint64_t seed, uint32_t number)
+{
+    int32_t ids[CONTEXT];
+    const float *want = NULL, *got = NULL;
+    struct canceler canceler = {.target = pthread_self(), .after_us = pkvt_rng_below(rng, 4000)};
+    const uint32_t s = pkvt_rng_below(rng, SEQUENCES), before = pkv_seq_tokens(pair->a[s]);
+    const uint32_t rows = 200 + pkvt_rng_below(rng, 200);
+    if (rows > room(pair, s)) {
+        return;
     }
+    random_ids(rng, ids, rows);
+    canceled = 0;
+    assert_int_equal(pthread_create(&canceler.thread, NULL, cancel_later, &canceler), 0);
+    const enum pkv_status status =
+        pkv_prompt_run(pair->tier.session, pair->b[s], ids, rows, &canceled, &got);
+    pair->within += status == PKV_ERR_CANCELED && strstr(pkv_error_text(), "within a pass");
+    pthread_join(canceler.thread, NULL);
+    const uint32_t after = pkv_seq_tokens(pair->b[s]);
+    if (status == PKV_OK) {
+        assert_ok(pkv_prompt_run(pair->plain.session, pair->a[s], ids, rows, NULL, &want));
+        assert_same(want, got, 1, "prompt, canceled too late", seed, number);
+    } else if (after < before) {
+        assert_int_equal(status, PKV_ERR_CANCELED);
+        assert_int_equal(after, 0); /* a ring lost its window */
+        assert_ok(pkv_seq_truncate(pair->a[s], 0));
+    } else if (after > before) {
+        assert_int_equal(status, PKV_ERR_CANCELED);
+        assert_ok(
+            pkv_prompt_run(pair->plain.session, pair->a[s], ids, after - before, NULL, &want));
+    }
+    assert_int_equal(pkv_seq_tokens(pair->a[s]), pkv_seq_tokens(pair->b[s]));
 }
 
 static void run_seed(const char *name, uint32_t permille, uint64_t seed, uint32_t operations)
@@ -179,7 +229,7 @@ static void run_seed(const char *name, uint32_t permille, uint64_t seed, uint32_
         } else if (kind == 1) {
             random_cut(&pair, &rng);
         } else if (kind == 2) {
-            canceled_prompt(&pair, &rng);
+            canceled_prompt(&pair, &rng, seed, i);
         } else {
             random_step(&pair, &rng, seed, i);
         }
@@ -197,6 +247,7 @@ static void run_seed(const char *name, uint32_t permille, uint64_t seed, uint32_
     }
     pkv_session_kv_report(pair.tier.session, &report);
     assert_int_equal(report.pages_used, 0); /* nothing was lost on the way */
+    canceled_within += pair.within;
     close_pair(&pair);
 }
 
@@ -208,10 +259,14 @@ static void test_full__any_budget_and_operations__bits_of_device(void **state)
     for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 5 : 20); seed++) {
         run_seed(models[seed % 4], permilles[seed % 5], seed, operations);
     }
+    print_message("%u prompts were canceled within a pass\n", canceled_within);
+    assert_true(canceled_within > 0);
 }
 
 int main(void)
 {
+    const struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGUSR1, &action, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_full__any_budget_and_operations__bits_of_device),
     };
