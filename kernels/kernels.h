@@ -214,9 +214,9 @@ struct pkv_args_append {
  * range and carry 0: every key in one launch.
  */
 struct pkv_args_attend {
-    pkv_addr q;         /* f32 [rows][q_stride] */
-    pkv_addr views;     /* struct pkv_kv_view [.] */
-    pkv_addr spans;     /* struct pkv_row_span [span_count] */
+    pkv_addr q;     /* f32 [rows][q_stride] */
+    pkv_addr views; /* struct pkv_kv_view [.] */
+    pkv_addr spans; /* struct pkv_row_span [span_count]; rows in none of them stay as they are */
     struct pkv_act out; /* cols = heads * head_dim; q8 only if head_dim % 32 == 0 */
     pkv_addr lse;       /* f32 [rows][heads]: log of the sum of exp(score), or 0 */
     pkv_addr scratch;   /* pkvi_attend_scratch_bytes() */

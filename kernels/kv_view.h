@@ -30,7 +30,30 @@ static inline const uint8_t *pkvi_kv_entry_or_tile(const struct pkv_kv_view *vie
     return PKV_AT(const uint8_t, *page) + slot * entry_bytes;
 }
 
-/* The span that holds `row`; spans cover every row of a step. */
+/* Rows that spans cover, which need not be all of a step. */
+static inline uint32_t pkvi_span_rows(const struct pkv_row_span *spans, uint32_t count)
+{
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        rows += spans[i].rows;
+    }
+    return rows;
+}
+
+/* Of the covered rows the one numbered `*covered`: its span; *covered becomes its row of the step.
+ */
+static inline const struct pkv_row_span *pkvi_span_of_covered(const struct pkv_row_span *spans,
+                                                              uint32_t *covered)
+{
+    while (*covered >= spans->rows) {
+        *covered -= spans->rows;
+        spans++;
+    }
+    *covered += spans->first_row;
+    return spans;
+}
+
+/* The span that holds `row`, where spans cover every row of a step. */
 static inline const struct pkv_row_span *pkvi_span_of_row(const struct pkv_row_span *spans,
                                                           uint32_t row)
 {
@@ -75,6 +98,35 @@ static inline struct pkvi_carry pkvi_attend_carry(const struct pkv_args_attend *
     float *max = PKV_AT(float, args->carry);
     return (struct pkvi_carry){max + index, max + row_heads + index,
                                max + 2 * row_heads + index * args->head_dim};
+}
+
+/* The bytes of `count` values of K or V. */
+typedef void (*pkvi_kv_store_fn)(enum pkv_kv_type type, const float *x, uint32_t count,
+                                 uint8_t *out);
+
+/* APPEND of one row. */
+static inline void pkvi_append_row(const struct pkv_args_append *args, uint32_t row,
+                                   pkvi_kv_store_fn store)
+{
+    const struct pkv_row_span *span =
+        pkvi_span_of_row(PKV_AT(const struct pkv_row_span, args->spans), row);
+    const struct pkv_kv_view *view = PKV_AT(const struct pkv_kv_view, args->views) + span->view;
+    uint32_t position = span->first_position + (row - span->first_row);
+    uint32_t entry_bytes = pkvi_kv_entry_bytes(args->kv_type, args->head_dim);
+    const float *k = PKV_AT(const float, args->k) + (uint64_t)row * args->k_stride;
+    const float *v = PKV_AT(const float, args->v) + (uint64_t)row * args->v_stride;
+    for (uint32_t head = 0; head < args->kv_heads; head++) {
+        uint8_t *entry = pkvi_kv_entry(view, head, position, entry_bytes);
+        uint32_t channel = head * args->head_dim;
+        store(args->kv_type, k + channel, args->head_dim, entry);
+        store(args->kv_type, v + channel, args->head_dim, entry + entry_bytes / 2);
+    }
+}
+
+/* Floats that a row writes, for kernels/rows.h. */
+static inline uint32_t pkvi_append_floats(const struct pkv_args_append *args)
+{
+    return 2 * args->kv_heads * args->head_dim;
 }
 
 #endif

@@ -11,7 +11,7 @@
 #include "kernels/kv_view.h"
 #include "kernels/ref/kv.h"
 #include "kernels/ref/ref.h"
-#include "kernels/rows.h"
+#include "runtime/base/thread.h"
 
 /* One split of one KV head, in float32: K by channel, V by key. In the worker's scratch. */
 struct split {
@@ -157,7 +157,7 @@ static void attend_unit(void *context, uint32_t unit, uint32_t worker)
     uint32_t row = unit / args->kv_heads, kv_head = unit % args->kv_heads;
     uint32_t group = args->heads / args->kv_heads, head_dim = args->head_dim;
     const struct pkv_row_span *span =
-        pkvi_span_of_row(PKV_AT(const struct pkv_row_span, args->spans), row);
+        pkvi_span_of_covered(PKV_AT(const struct pkv_row_span, args->spans), &row);
     const struct pkv_kv_view *view = PKV_AT(const struct pkv_kv_view, args->views) + span->view;
     uint32_t position = span->first_position + (row - span->first_row);
     struct pkvi_keys keys = pkvi_attend_keys(args, position, position);
@@ -192,10 +192,11 @@ static void attend_unit(void *context, uint32_t unit, uint32_t worker)
 
 static enum pkv_status launch(void *native_stream, const void *args)
 {
-    const struct pkvi_cpu_stream *stream = native_stream;
-    const struct pkv_args_attend *attend = args;
-    pkvi_pool_run(stream->pool, attend_unit, pkvi_args_context(args),
-                  attend->rows * attend->kv_heads);
+    struct pkv_args_attend attend = *(const struct pkv_args_attend *)args;
+    pkvi_pool_run(
+        ((const struct pkvi_cpu_stream *)native_stream)->pool, attend_unit, &attend,
+        pkvi_span_rows(PKV_AT(const struct pkv_row_span, attend.spans), attend.span_count) *
+            attend.kv_heads);
     return PKV_OK;
 }
 

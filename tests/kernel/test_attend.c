@@ -177,6 +177,24 @@ static void check_alone(const struct step *step, uint32_t cpu, uint32_t row, con
     free(lse);
 }
 
+/* A launch a span, with all rows of the step: the same bits, and other spans' rows stay. */
+static void check_span_by_span(struct step *step, uint32_t cpu, const float *want, uint64_t values)
+{
+    float *out = PKV_AT(float, step->args.out.f32);
+    const uint64_t width = (uint64_t)step->args.heads * step->args.head_dim;
+    memset(out, 0, values * sizeof *out);
+    for (uint32_t i = step->args.span_count; i-- > 0;) {
+        struct pkv_args_attend args = step->args;
+        args.spans += i * sizeof(struct pkv_row_span);
+        args.span_count = 1;
+        pkvt_run(cpu, PKV_OP_ATTEND, &args, 2);
+        for (uint64_t before = 0; before < step->spans[i].first_row * width; before++) {
+            assert_true(out[before] == 0.0f);
+        }
+    }
+    assert_memory_equal(out, want, values * sizeof *out);
+}
+
 static void check_shape(uint32_t cpu, const struct shape *s, const char *family, uint32_t number)
 {
     char what[128];
@@ -194,6 +212,8 @@ static void check_shape(uint32_t cpu, const struct shape *s, const char *family,
         pkvt_run(cpu, PKV_OP_ATTEND, &step.args, threads);
         assert_memory_equal(first, PKV_AT(float, step.args.out.f32), values * sizeof *first);
     }
+    check_span_by_span(&step, cpu, first, values);
+    memcpy(PKV_AT(float, step.args.out.f32), first, values * sizeof *first);
     for (uint32_t row = 0; row < step.args.rows; row += 1 + row / 4) {
         check_alone(&step, cpu, row, what);
     }
