@@ -16,8 +16,9 @@ PKV_INLINE struct v16 gated(enum pkv_glu kind, struct v16 x, struct v16 up)
     return v16_mul(v16_mul(x, v16_sigmoid(u)), up);
 }
 
-static void glu_row(const struct pkv_args_glu *args, uint32_t row)
+static void glu_row(const void *arguments, uint32_t row)
 {
+    const struct pkv_args_glu *args = arguments;
     uint64_t at = (uint64_t)row * args->cols;
     const float *gate = PKV_AT(const float, args->gate) + at;
     const float *up = PKV_AT(const float, args->up) + at;
@@ -35,20 +36,10 @@ static void glu_row(const struct pkv_args_glu *args, uint32_t row)
     }
 }
 
-static void glu_unit(void *context, uint32_t unit, uint32_t worker)
-{
-    (void)worker;
-    const struct pkv_args_glu *args = context;
-    struct pkvi_rows rows = pkvi_rows_of_unit(unit, args->cols, args->rows);
-    for (uint32_t row = rows.begin; row < rows.end; row++) {
-        glu_row(args, row);
-    }
-}
-
 static enum pkv_status launch(void *native_stream, const void *args)
 {
     const struct pkv_args_glu *glu = args;
-    return pkvi_rows_run(native_stream, glu_unit, glu, glu->rows, glu->cols);
+    return pkvi_rows_run(native_stream, glu_row, glu, glu->rows, glu->cols);
 }
 
 const struct pkv_kernel PKV_ISA_NAME(pkvi_kernel_glu) = {

@@ -26,8 +26,9 @@ PKV_INLINE struct v16 norm_part(const struct row *row, uint32_t col, uint32_t co
     return y;
 }
 
-static void norm_row(const struct pkv_args_norm *args, uint32_t number)
+static void norm_row(const void *arguments, uint32_t number)
 {
+    const struct pkv_args_norm *args = arguments;
     const int32_t *index = PKV_AT(const int32_t, args->row_index);
     uint64_t source = index ? (uint64_t)index[number] : number;
     uint64_t at = (uint64_t)number * args->cols;
@@ -52,20 +53,10 @@ static void norm_row(const struct pkv_args_norm *args, uint32_t number)
     }
 }
 
-static void norm_unit(void *context, uint32_t unit, uint32_t worker)
-{
-    (void)worker;
-    const struct pkv_args_norm *args = context;
-    struct pkvi_rows rows = pkvi_rows_of_unit(unit, args->cols, args->rows);
-    for (uint32_t row = rows.begin; row < rows.end; row++) {
-        norm_row(args, row);
-    }
-}
-
 static enum pkv_status launch(void *native_stream, const void *args)
 {
     const struct pkv_args_norm *norm = args;
-    return pkvi_rows_run(native_stream, norm_unit, norm, norm->rows, norm->cols);
+    return pkvi_rows_run(native_stream, norm_row, norm, norm->rows, norm->cols);
 }
 
 const struct pkv_kernel PKV_ISA_NAME(pkvi_kernel_norm) = {

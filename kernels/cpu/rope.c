@@ -105,8 +105,9 @@ static void norm_heads(const struct pkv_args_rope *args, float *x, uint32_t head
     }
 }
 
-static void rope_row(const struct pkv_args_rope *args, uint32_t row)
+static void rope_row(const void *arguments, uint32_t row)
 {
+    const struct pkv_args_rope *args = arguments;
     float *q = PKV_AT(float, args->q) + (uint64_t)row * args->q_stride;
     float *k = PKV_AT(float, args->k) + (uint64_t)row * args->k_stride;
     const float *table = PKV_AT(const float, args->table) + (uint64_t)row * args->pairs * 2;
@@ -125,25 +126,10 @@ static void rope_row(const struct pkv_args_rope *args, uint32_t row)
     }
 }
 
-static uint32_t row_floats(const struct pkv_args_rope *args)
-{
-    return (args->heads + args->kv_heads) * args->head_dim;
-}
-
-static void rope_unit(void *context, uint32_t unit, uint32_t worker)
-{
-    (void)worker;
-    const struct pkv_args_rope *args = context;
-    struct pkvi_rows rows = pkvi_rows_of_unit(unit, row_floats(args), args->rows);
-    for (uint32_t row = rows.begin; row < rows.end; row++) {
-        rope_row(args, row);
-    }
-}
-
 static enum pkv_status launch(void *native_stream, const void *args)
 {
     const struct pkv_args_rope *rope = args;
-    return pkvi_rows_run(native_stream, rope_unit, rope, rope->rows, row_floats(rope));
+    return pkvi_rows_run(native_stream, rope_row, rope, rope->rows, pkvi_rope_floats(rope));
 }
 
 const struct pkv_kernel PKV_ISA_NAME(pkvi_kernel_rope) = {

@@ -9,19 +9,17 @@ PKV_INLINE struct v16 capped(struct v16 x, struct v16 cap)
     return v16_mul(cap, v16_tanh(v16_div(x, cap)));
 }
 
-static void softcap_unit(void *context, uint32_t unit, uint32_t worker)
+static void softcap_row(const void *arguments, uint32_t row)
 {
-    (void)worker;
-    const struct pkv_args_softcap *args = context;
-    struct pkvi_rows rows = pkvi_rows_of_unit(unit, args->cols, args->rows);
-    float *x = PKV_AT(float, args->x) + (uint64_t)rows.begin * args->cols;
-    uint64_t count = (uint64_t)(rows.end - rows.begin) * args->cols, i = 0;
+    const struct pkv_args_softcap *args = arguments;
+    float *x = PKV_AT(float, args->x) + (uint64_t)row * args->cols;
     struct v16 cap = v16_set1(args->cap);
-    for (; i + V16_LANES <= count; i += V16_LANES) {
+    uint32_t i = 0;
+    for (; i + V16_LANES <= args->cols; i += V16_LANES) {
         v16_store(x + i, capped(v16_load(x + i), cap));
     }
-    if (i < count) {
-        uint32_t left = (uint32_t)(count - i);
+    if (i < args->cols) {
+        uint32_t left = args->cols - i;
         v16_store_part(x + i, capped(v16_load_part(x + i, left), cap), left);
     }
 }
@@ -29,7 +27,7 @@ static void softcap_unit(void *context, uint32_t unit, uint32_t worker)
 static enum pkv_status launch(void *native_stream, const void *args)
 {
     const struct pkv_args_softcap *softcap = args;
-    return pkvi_rows_run(native_stream, softcap_unit, softcap, softcap->rows, softcap->cols);
+    return pkvi_rows_run(native_stream, softcap_row, softcap, softcap->rows, softcap->cols);
 }
 
 const struct pkv_kernel PKV_ISA_NAME(pkvi_kernel_softcap) = {

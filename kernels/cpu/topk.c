@@ -44,8 +44,9 @@ static double sum_exp(const float *x, uint32_t count, float max)
     return total;
 }
 
-static void topk_row(const struct pkv_args_topk *args, uint32_t row)
+static void topk_row(const void *arguments, uint32_t row)
 {
+    const struct pkv_args_topk *args = arguments;
     const float *x = PKV_AT(const float, args->x) + (uint64_t)row * args->cols;
     struct pkvi_heap heap = {.value = PKV_AT(float, args->values) + (uint64_t)row * args->k,
                              .id = PKV_AT(int32_t, args->ids) + (uint64_t)row * args->k,
@@ -70,20 +71,10 @@ static void topk_row(const struct pkv_args_topk *args, uint32_t row)
     }
 }
 
-static void topk_unit(void *context, uint32_t unit, uint32_t worker)
-{
-    (void)worker;
-    const struct pkv_args_topk *args = context;
-    struct pkvi_rows rows = pkvi_rows_of_unit(unit, args->cols, args->rows);
-    for (uint32_t row = rows.begin; row < rows.end; row++) {
-        topk_row(args, row);
-    }
-}
-
 static enum pkv_status launch(void *native_stream, const void *args)
 {
     const struct pkv_args_topk *topk = args;
-    return pkvi_rows_run(native_stream, topk_unit, topk, topk->rows, topk->cols);
+    return pkvi_rows_run(native_stream, topk_row, topk, topk->rows, topk->cols);
 }
 
 const struct pkv_kernel PKV_ISA_NAME(pkvi_kernel_topk) = {

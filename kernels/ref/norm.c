@@ -6,8 +6,9 @@
 #include "kernels/ref/ref.h"
 #include "kernels/rows.h"
 
-static void norm_row(const struct pkv_args_norm *args, uint32_t row)
+static void norm_row(const void *arguments, uint32_t row)
 {
+    const struct pkv_args_norm *args = arguments;
     const int32_t *index = PKV_AT(const int32_t, args->row_index);
     uint64_t source = index ? (uint64_t)index[row] : row;
     const float *x = PKV_AT(const float, args->x) + source * args->cols;
@@ -30,20 +31,10 @@ static void norm_row(const struct pkv_args_norm *args, uint32_t row)
     }
 }
 
-static void norm_unit(void *context, uint32_t unit, uint32_t worker)
-{
-    (void)worker;
-    const struct pkv_args_norm *args = context;
-    struct pkvi_rows rows = pkvi_rows_of_unit(unit, args->cols, args->rows);
-    for (uint32_t row = rows.begin; row < rows.end; row++) {
-        norm_row(args, row);
-    }
-}
-
 static enum pkv_status launch(void *native_stream, const void *args)
 {
     const struct pkv_args_norm *norm = args;
-    return pkvi_rows_run(native_stream, norm_unit, norm, norm->rows, norm->cols);
+    return pkvi_rows_run(native_stream, norm_row, norm, norm->rows, norm->cols);
 }
 
 const struct pkv_kernel pkvi_kernel_norm_scalar = {

@@ -9,27 +9,23 @@
 #include "kernels/ref/ref.h"
 #include "kernels/rows.h"
 
-static void table_unit(void *context, uint32_t unit, uint32_t worker)
+static void table_row(const void *arguments, uint32_t row)
 {
-    (void)worker;
-    const struct pkv_args_rope_table *args = context;
-    struct pkvi_rows rows = pkvi_rows_of_unit(unit, 32 * args->pairs, args->rows);
-    const int32_t *position = PKV_AT(const int32_t, args->positions);
+    const struct pkv_args_rope_table *args = arguments;
+    const double position = (double)PKV_AT(const int32_t, args->positions)[row];
     const double *freq = PKV_AT(const double, args->freq);
-    for (uint32_t row = rows.begin; row < rows.end; row++) {
-        float *table = PKV_AT(float, args->table) + (uint64_t)row * args->pairs * 2;
-        for (uint32_t i = 0; i < args->pairs; i++) {
-            double angle = (double)position[row] * freq[i];
-            table[2 * i] = (float)(args->gain * cos(angle));
-            table[2 * i + 1] = (float)(args->gain * sin(angle));
-        }
+    float *table = PKV_AT(float, args->table) + (uint64_t)row * args->pairs * 2;
+    for (uint32_t i = 0; i < args->pairs; i++) {
+        double angle = position * freq[i];
+        table[2 * i] = (float)(args->gain * cos(angle));
+        table[2 * i + 1] = (float)(args->gain * sin(angle));
     }
 }
 
 static enum pkv_status launch_table(void *native_stream, const void *args)
 {
     const struct pkv_args_rope_table *table = args;
-    return pkvi_rows_run(native_stream, table_unit, table, table->rows, 32 * table->pairs);
+    return pkvi_rows_run(native_stream, table_row, table, table->rows, 32 * table->pairs);
 }
 
 static void rotate_head(const struct pkv_args_rope *args, float *x, const float *table,
@@ -49,33 +45,24 @@ static void rotate_head(const struct pkv_args_rope *args, float *x, const float 
     }
 }
 
-static uint32_t row_floats(const struct pkv_args_rope *args)
+static void rope_row(const void *arguments, uint32_t row)
 {
-    return (args->heads + args->kv_heads) * args->head_dim;
-}
-
-static void rope_unit(void *context, uint32_t unit, uint32_t worker)
-{
-    (void)worker;
-    const struct pkv_args_rope *args = context;
-    struct pkvi_rows rows = pkvi_rows_of_unit(unit, row_floats(args), args->rows);
-    for (uint32_t row = rows.begin; row < rows.end; row++) {
-        float *q = PKV_AT(float, args->q) + (uint64_t)row * args->q_stride;
-        float *k = PKV_AT(float, args->k) + (uint64_t)row * args->k_stride;
-        const float *table = PKV_AT(const float, args->table) + (uint64_t)row * args->pairs * 2;
-        for (uint32_t head = 0; head < args->heads; head++) {
-            rotate_head(args, q + head * args->head_dim, table, PKV_AT(const float, args->q_norm));
-        }
-        for (uint32_t head = 0; head < args->kv_heads; head++) {
-            rotate_head(args, k + head * args->head_dim, table, PKV_AT(const float, args->k_norm));
-        }
+    const struct pkv_args_rope *args = arguments;
+    float *q = PKV_AT(float, args->q) + (uint64_t)row * args->q_stride;
+    float *k = PKV_AT(float, args->k) + (uint64_t)row * args->k_stride;
+    const float *table = PKV_AT(const float, args->table) + (uint64_t)row * args->pairs * 2;
+    for (uint32_t head = 0; head < args->heads; head++) {
+        rotate_head(args, q + head * args->head_dim, table, PKV_AT(const float, args->q_norm));
+    }
+    for (uint32_t head = 0; head < args->kv_heads; head++) {
+        rotate_head(args, k + head * args->head_dim, table, PKV_AT(const float, args->k_norm));
     }
 }
 
 static enum pkv_status launch_rope(void *native_stream, const void *args)
 {
     const struct pkv_args_rope *rope = args;
-    return pkvi_rows_run(native_stream, rope_unit, rope, rope->rows, row_floats(rope));
+    return pkvi_rows_run(native_stream, rope_row, rope, rope->rows, pkvi_rope_floats(rope));
 }
 
 const struct pkv_kernel pkvi_kernel_rope_table_scalar = {

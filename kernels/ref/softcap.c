@@ -6,13 +6,11 @@
 #include "kernels/ref/ref.h"
 #include "kernels/rows.h"
 
-static void softcap_unit(void *context, uint32_t unit, uint32_t worker)
+static void softcap_row(const void *arguments, uint32_t row)
 {
-    (void)worker;
-    const struct pkv_args_softcap *args = context;
-    struct pkvi_rows rows = pkvi_rows_of_unit(unit, args->cols, args->rows);
-    float *x = PKV_AT(float, args->x);
-    for (uint64_t i = (uint64_t)rows.begin * args->cols; i < (uint64_t)rows.end * args->cols; i++) {
+    const struct pkv_args_softcap *args = arguments;
+    float *x = PKV_AT(float, args->x) + (uint64_t)row * args->cols;
+    for (uint32_t i = 0; i < args->cols; i++) {
         x[i] = args->cap * tanhf(x[i] / args->cap);
     }
 }
@@ -20,7 +18,7 @@ static void softcap_unit(void *context, uint32_t unit, uint32_t worker)
 static enum pkv_status launch(void *native_stream, const void *args)
 {
     const struct pkv_args_softcap *softcap = args;
-    return pkvi_rows_run(native_stream, softcap_unit, softcap, softcap->rows, softcap->cols);
+    return pkvi_rows_run(native_stream, softcap_row, softcap, softcap->rows, softcap->cols);
 }
 
 const struct pkv_kernel pkvi_kernel_softcap_scalar = {
