@@ -6,14 +6,9 @@
 #include <string.h>
 
 #include "offload/tier_impl.h"
+#include "runtime/base/layout.h"
 
 #define MOST_TILE_TOKENS 1024u
-#define ALIGN_BYTES 256u
-
-static uint64_t aligned(uint64_t bytes)
-{
-    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-}
 
 uint32_t pkvi_tier_blocks(uint32_t tokens)
 {
@@ -54,10 +49,12 @@ static void measure_layers(struct pkvi_tier *t)
         if (!is_global(info)) {
             const uint64_t pages = (uint64_t)pkvi_tier_layer_pages(config, l) * info->kv_heads;
             sizes->ring_bytes += pages * bytes * config->sequences;
-            sizes->tables_bytes += aligned(pages * config->sequences * sizeof(pkv_addr));
+            sizes->tables_bytes += pkvi_aligned(pages * config->sequences * sizeof(pkv_addr));
             continue;
         }
         sizes->global_layers++;
+        sizes->full_bytes += (uint64_t)config->context_tokens * info->kv_heads *
+                             pkvi_kv_entry_bytes(config->kv_type, info->head_dim);
         t->row_entries += info->kv_heads;
         t->unit_bytes = bytes > t->unit_bytes ? bytes : t->unit_bytes;
         t->staging_head_pages =
@@ -65,19 +62,12 @@ static void measure_layers(struct pkvi_tier *t)
         const uint64_t block = (uint64_t)bytes * info->kv_heads;
         sizes->host_block_bytes = block > sizes->host_block_bytes ? block : sizes->host_block_bytes;
     }
-    sizes->full_bytes = (uint64_t)t->row_entries * t->blocks_max * t->unit_bytes;
 }
 
 static uint64_t staging_bytes(const struct pkvi_tier *t, uint32_t tile_tokens)
 {
     return (uint64_t)PKVI_TIER_SLOTS * (tile_tokens / PKV_PAGE_TOKENS) * t->staging_head_pages *
            t->unit_bytes;
-}
-
-/* Tokens of a sequence whose K and V in all global layers have so many bytes, rounded down. */
-static uint64_t exact_full_bytes(const struct pkvi_tier *t)
-{
-    return t->sizes.full_bytes / t->blocks_max * t->config.context_tokens / PKV_PAGE_TOKENS;
 }
 
 /* A budget that does not hold everything: staging first, then pages. */
@@ -94,8 +84,8 @@ static enum pkv_status measure_budget(struct pkvi_tier *t)
     while (sizes->tile_tokens > PKV_SPLIT_KEYS && staging_bytes(t, sizes->tile_tokens) > all / 8) {
         sizes->tile_tokens /= 2;
     }
-    const uint64_t whole = exact_full_bytes(t);
-    sizes->least_bytes = sizes->least_bytes < whole ? sizes->least_bytes : whole;
+    sizes->least_bytes =
+        sizes->least_bytes < sizes->full_bytes ? sizes->least_bytes : sizes->full_bytes;
     if (config->budget_bytes < sizes->least_bytes) {
         return PKV_FAIL(
             PKV_ERR_RANGE,
@@ -119,12 +109,12 @@ static void measure_tables(struct pkvi_tier *t)
     struct pkvi_tier_sizes *sizes = &t->sizes;
     const struct pkvi_tier_config *config = &t->config;
     sizes->tables_bytes +=
-        aligned((uint64_t)config->layers * config->sequences * sizeof(struct pkv_kv_view));
-    sizes->tables_bytes +=
-        aligned((uint64_t)config->sequences * t->blocks_max * t->row_entries * sizeof(pkv_addr));
+        pkvi_aligned((uint64_t)config->layers * config->sequences * sizeof(struct pkv_kv_view));
+    sizes->tables_bytes += pkvi_aligned((uint64_t)config->sequences * t->blocks_max *
+                                        t->row_entries * sizeof(pkv_addr));
     t->staging_table_bytes =
-        aligned((uint64_t)PKVI_TIER_SLOTS * (sizes->tile_tokens / PKV_PAGE_TOKENS) *
-                t->staging_head_pages * sizeof(pkv_addr));
+        pkvi_aligned((uint64_t)PKVI_TIER_SLOTS * (sizes->tile_tokens / PKV_PAGE_TOKENS) *
+                     t->staging_head_pages * sizeof(pkv_addr));
     sizes->tables_bytes += config->layers * t->staging_table_bytes;
     sizes->upload_bytes = sizes->tables_bytes;
     for (uint32_t l = 0; sizes->tile_tokens > 0 && l < config->layers; l++) {
@@ -133,7 +123,7 @@ static void measure_tables(struct pkvi_tier *t)
             pkvi_attend_carry_bytes(config->step_rows, info->heads, info->head_dim);
         sizes->carry_bytes = carry > sizes->carry_bytes ? carry : sizes->carry_bytes;
     }
-    sizes->carry_bytes = aligned(sizes->carry_bytes);
+    sizes->carry_bytes = pkvi_aligned(sizes->carry_bytes);
 }
 
 static enum pkv_status measure_host(struct pkvi_tier *t)
@@ -154,11 +144,11 @@ static enum pkv_status measure_host(struct pkvi_tier *t)
                                                      .node = -1};
         PKV_TRY(pkvi_host_arena_plan(&arena, sizes->host_blocks, &sizes->host_bytes));
     }
-    sizes->state_bytes = pkvi_places_bytes((uint32_t)sizes->host_blocks) +
-                         pkvi_places_bytes((uint32_t)pages) +
-                         (uint64_t)config->sequences * config->layers *
-                             (sizeof(struct pkvi_tier_state) +
-                              (config->host ? t->blocks_max * sizeof(uint32_t) : 0));
+    struct pkvi_arena measuring = {0};
+    pkvi_tier_lay_out_host(t, &measuring);
+    sizes->host_state_bytes = measuring.used_bytes;
+    sizes->state_bytes = sizes->host_state_bytes + pkvi_places_bytes((uint32_t)sizes->host_blocks) +
+                         pkvi_places_bytes((uint32_t)pages);
     if (config->host_limit_bytes > 0 && sizes->host_bytes > config->host_limit_bytes) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY,
                         "host memory for K and V of %u x %u tokens: %llu bytes, the limit is %llu",
@@ -188,10 +178,11 @@ enum pkv_status pkvi_tier_measure(struct pkvi_tier *t)
     const struct pkvi_tier_config *config = &t->config;
     t->blocks_max = pkvi_tier_blocks(config->context_tokens);
     t->tail_pages = pkvi_tier_blocks(config->recent) + 2;
+    t->row_tiles = (config->pass_rows + config->step_rows - 1) / config->step_rows;
     measure_layers(t);
     sizes->quota_pages = t->row_entries * t->blocks_max;
     if (config->host && config->budget_bytes > 0 && sizes->global_layers > 0 &&
-        config->budget_bytes < exact_full_bytes(t)) {
+        config->budget_bytes < sizes->full_bytes) {
         PKV_TRY(measure_budget(t));
     }
     sizes->pool_bytes = (uint64_t)sizes->quota_pages * config->sequences * t->unit_bytes;
@@ -210,34 +201,38 @@ void pkvi_tier_demote(struct pkvi_tier *t, uint32_t seq, uint32_t tokens)
     }
 }
 
-/* A layer's place among `count` so that the first n, for every n, lie evenly: a golden step. */
-static uint32_t spread(uint32_t place)
+/* Layers leave in the order of their keys. Interleaved: a golden step, so that the first n of them,
+ * for every n, lie evenly. */
+static uint32_t demote_key(enum pkv_full_resident resident, uint32_t place, uint32_t count)
 {
-    return place * 2654435769u;
+    switch (resident) {
+    case PKV_RESIDENT_FIRST:
+        return count - place;
+    case PKV_RESIDENT_LAST:
+        return place;
+    default:
+        return place * 2654435769u;
+    }
 }
 
-static int by_spread(const void *a, const void *b)
+static int by_key(const void *a, const void *b)
 {
     const uint32_t *x = a, *y = b; /* { key, layer } */
     return x[0] < y[0] ? -1 : x[0] > y[0] ? 1 : x[1] < y[1] ? -1 : x[1] > y[1];
 }
 
-/* demote_order of tier->config, with the layers' heads known; 8 bytes a layer of scratch. */
+/* The order of the `global_layers` global layers; pair: room for { key, layer } of each. */
 static void fill_order(const struct pkvi_tier_config *config, uint32_t global_layers,
                        uint32_t (*pair)[2], uint32_t *order_out)
 {
     uint32_t place = 0;
     for (uint32_t l = 0; l < config->layers; l++) {
         if (is_global(&config->layer[l])) {
-            uint32_t key = spread(place);
-            key = config->resident == PKV_RESIDENT_FIRST  ? global_layers - place
-                  : config->resident == PKV_RESIDENT_LAST ? place
-                                                          : key;
-            pair[place][0] = key;
+            pair[place][0] = demote_key(config->resident, place, global_layers);
             pair[place++][1] = l;
         }
     }
-    qsort(pair, place, sizeof *pair, by_spread);
+    qsort(pair, place, sizeof *pair, by_key);
     for (uint32_t i = 0; i < place; i++) {
         order_out[i] = pair[i][1];
     }

@@ -10,20 +10,15 @@
 
 #include "kernels/addr.h"
 #include "offload/tier_impl.h"
-
-static pkv_addr take(pkv_addr *top, uint64_t bytes)
-{
-    const pkv_addr at = *top;
-    *top += (bytes + 255) / 256 * 256;
-    return at;
-}
+#include "runtime/base/layout.h"
 
 /* Addresses in the two device allocations, and in their pinned twin. */
 static void lay_out(struct pkvi_tier *t)
 {
     const struct pkvi_tier_config *config = &t->config;
     pkv_addr top = t->payload;
-    t->pool = take(&top, t->sizes.pool_bytes);
+    t->pool = top;
+    top += t->sizes.pool_bytes;
     for (uint32_t l = 0; l < config->layers; l++) {
         struct pkvi_tier_layer *layer = &t->layer[l];
         layer->ring = top;
@@ -34,14 +29,15 @@ static void lay_out(struct pkvi_tier *t)
     t->buffer = t->staging + t->sizes.staging_bytes;
     t->carry = t->buffer + t->sizes.buffer_bytes;
     top = t->tables;
-    t->views = take(&top, (uint64_t)config->layers * config->sequences * sizeof *t->host_views);
-    t->table =
-        take(&top, (uint64_t)config->sequences * t->blocks_max * t->row_entries * sizeof(pkv_addr));
-    t->staging_tables = take(&top, config->layers * t->staging_table_bytes);
+    t->views =
+        pkvi_take(&top, (uint64_t)config->layers * config->sequences * sizeof *t->host_views);
+    t->table = pkvi_take(&top, (uint64_t)config->sequences * t->blocks_max * t->row_entries *
+                                   sizeof(pkv_addr));
+    t->staging_tables = pkvi_take(&top, config->layers * t->staging_table_bytes);
     for (uint32_t l = 0; l < config->layers; l++) {
         struct pkvi_tier_layer *layer = &t->layer[l];
-        layer->ring_table = take(&top, (uint64_t)layer->ring_pages * layer->info.kv_heads *
-                                           config->sequences * sizeof(pkv_addr));
+        layer->ring_table = pkvi_take(&top, (uint64_t)layer->ring_pages * layer->info.kv_heads *
+                                                config->sequences * sizeof(pkv_addr));
     }
 }
 
@@ -123,45 +119,38 @@ static void describe_layers(struct pkvi_tier *t)
     }
 }
 
-/* The arrays of all states in one piece. */
-static enum pkv_status open_states(struct pkvi_tier *t)
+void pkvi_tier_lay_out_host(struct pkvi_tier *t, struct pkvi_arena *arena)
 {
-    const uint64_t layers = t->config.layers, states = layers * t->config.sequences;
-    const uint64_t heads = t->staging_head_pages, blocks = t->config.host ? t->blocks_max : 0;
-    const uint64_t addresses = (t->tail_pages + 1) * heads;
-    t->seq = calloc(t->config.sequences, sizeof *t->seq);
-    t->part = calloc(t->config.sequences, sizeof *t->part);
-    t->spans = calloc(PKVI_TIER_SPANS, sizeof *t->spans);
-    t->tile_stored = calloc(t->row_tiles, sizeof *t->tile_stored);
-    const uint64_t bytes = states * (sizeof(struct pkvi_tier_state) + addresses * sizeof(pkv_addr) +
-                                     blocks * sizeof(uint32_t));
-    t->state_memory = calloc(1, bytes);
-    if (!t->seq || !t->part || !t->spans || !t->tile_stored || !t->state_memory) {
-        return PKV_FAIL(PKV_ERR_NO_MEMORY, "KV tier: states of %u sequences, %llu bytes",
-                        t->config.sequences, (unsigned long long)bytes);
+    const uint64_t layers = t->config.layers, sequences = t->config.sequences;
+    const uint64_t states = layers * sequences, heads = t->staging_head_pages;
+    const uint64_t blocks = t->config.host ? t->blocks_max : 0;
+    t->layer = pkvi_arena_take(arena, layers, sizeof *t->layer);
+    t->seq = pkvi_arena_take(arena, sequences, sizeof *t->seq);
+    t->part = pkvi_arena_take(arena, sequences, sizeof *t->part);
+    t->spans = pkvi_arena_take(arena, PKVI_TIER_SPANS, sizeof *t->spans);
+    t->tile_stored = pkvi_arena_take(arena, t->row_tiles, sizeof *t->tile_stored);
+    struct pkvi_tier_state *state = pkvi_arena_take(arena, states, sizeof *state);
+    pkv_addr *kept = pkvi_arena_take(arena, states * t->tail_pages * heads, sizeof *kept);
+    pkv_addr *open_page = pkvi_arena_take(arena, states * heads, sizeof *open_page);
+    uint32_t *block = pkvi_arena_take(arena, states * blocks, sizeof *block);
+    for (uint64_t i = 0; state && i < states; i++) {
+        if (i % layers == 0) {
+            t->seq[i / layers].state = state + i;
+        }
+        state[i].kept = kept + i * t->tail_pages * heads;
+        state[i].open_page = open_page + i * heads;
+        state[i].block = block + i * blocks;
     }
-    struct pkvi_tier_state *state = t->state_memory;
-    pkv_addr *address = (pkv_addr *)(void *)(state + states);
-    uint32_t *block = (uint32_t *)(void *)(address + states * addresses);
-    memset(block, 0xff, states * blocks * sizeof *block);
-    for (uint64_t i = 0; i < states; i++, state++) {
-        state->kept = address;
-        state->open_page = address + t->tail_pages * heads;
-        state->block = block;
-        address += addresses;
-        block += blocks;
+    for (uint64_t i = 0; state && i < states * blocks; i++) {
+        block[i] = PKVI_NO_PLACE;
     }
-    for (uint32_t s = 0; s < t->config.sequences; s++) {
-        t->seq[s].state = (struct pkvi_tier_state *)t->state_memory + s * layers;
-    }
-    return PKV_OK;
 }
 
 static enum pkv_status open_memory(struct pkvi_tier *t)
 {
     const struct pkvi_tier_sizes *sizes = &t->sizes;
     const uint64_t payload = sizes->device_bytes - sizes->tables_bytes;
-    PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_DEVICE, payload + 256, &t->payload));
+    PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_DEVICE, payload, &t->payload));
     PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_DEVICE, sizes->tables_bytes, &t->tables));
     PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_PINNED, sizes->upload_bytes, &t->upload));
     lay_out(t);
@@ -174,18 +163,15 @@ static enum pkv_status open_memory(struct pkvi_tier *t)
         PKV_TRY(pkvi_places_open(&t->blocks, (uint32_t)sizes->host_blocks));
         PKV_TRY(pkvi_host_arena_open(t->device, &arena, &t->arena));
     }
-    return open_states(t);
+    return PKV_OK;
 }
 
 static enum pkv_status open_all(struct pkvi_tier *t)
 {
     PKV_TRY(pkvi_tier_order(&t->config, &t->demote_order));
     PKV_TRY(pkvi_tier_measure(t));
-    t->row_tiles = (t->config.pass_rows + t->config.step_rows - 1) / t->config.step_rows;
-    t->layer = calloc(t->config.layers, sizeof *t->layer);
-    if (!t->layer) {
-        return PKV_FAIL(PKV_ERR_NO_MEMORY, "KV tier: table of %u layers", t->config.layers);
-    }
+    PKV_TRY(pkvi_arena_init(&t->host, t->sizes.host_state_bytes));
+    pkvi_tier_lay_out_host(t, &t->host);
     describe_layers(t);
     PKV_TRY(open_memory(t));
     PKV_TRY(pkvi_transfer_open(t));
@@ -226,12 +212,7 @@ void pkvi_tier_close(struct pkvi_tier *t)
     pkvi_mem_free(t->device, PKV_MEM_PINNED, t->upload);
     pkvi_mem_free(t->device, PKV_MEM_DEVICE, t->tables);
     pkvi_mem_free(t->device, PKV_MEM_DEVICE, t->payload);
-    free(t->state_memory);
-    free(t->tile_stored);
-    free(t->spans);
-    free(t->part);
-    free(t->seq);
-    free(t->layer);
+    pkvi_arena_fini(&t->host);
     free(t->demote_order);
     free(t);
 }
@@ -562,7 +543,6 @@ enum pkv_status pkvi_tier_abort(struct pkvi_tier *t)
 
 void pkvi_tier_seq_open(struct pkvi_tier *t, uint32_t s)
 {
-    t->seq[s].open = true;
     t->seq[s].tokens = 0;
     t->seq[s].dirty_first = UINT32_MAX;
     t->seq[s].dirty_end = 0;
@@ -610,7 +590,6 @@ enum pkv_status pkvi_tier_seq_truncate(struct pkvi_tier *t, uint32_t s, uint32_t
 void pkvi_tier_seq_close(struct pkvi_tier *t, uint32_t s)
 {
     (void)pkvi_tier_seq_truncate(t, s, 0); /* to 0 it waits for nothing */
-    t->seq[s].open = false;
 }
 
 void pkvi_tier_report(struct pkvi_tier *t, struct pkv_kv_report *report_out)

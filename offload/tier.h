@@ -58,11 +58,12 @@ struct pkvi_tier_sizes {
     /* host */
     uint64_t upload_bytes; /* pinned: what tables_bytes are made of */
     uint64_t host_blocks, host_block_bytes, host_bytes;
-    uint64_t state_bytes;  /* pageable */
-    uint64_t full_bytes;   /* a sequence's global layers at context_tokens, all on the device */
-    uint64_t least_bytes;  /* the smallest budget */
-    uint32_t quota_pages;  /* of the pool, a sequence */
-    uint32_t tile_tokens;  /* of a staging tile; 0: nothing is ever streamed */
+    uint64_t host_state_bytes; /* pageable: states of sequences, lists */
+    uint64_t state_bytes;      /* pageable: that, and the tables of places */
+    uint64_t full_bytes;  /* K and V of a sequence's global layers at context_tokens, not rounded */
+    uint64_t least_bytes; /* the smallest budget */
+    uint32_t quota_pages; /* of the pool, a sequence */
+    uint32_t tile_tokens; /* of a staging tile; 0: nothing is ever streamed */
     uint32_t dense_layers; /* global layers that are DENSE at context_tokens */
     uint32_t global_layers;
 };

@@ -5,6 +5,7 @@
 #include "offload/host_arena.h"
 #include "offload/places.h"
 #include "offload/tier.h"
+#include "runtime/base/arena.h"
 #include "runtime/base/check.h"
 #include "runtime/device/device.h"
 
@@ -17,7 +18,6 @@ struct pkvi_tier_layer {
     bool global;
     uint32_t page_bytes;       /* 32 entries of one KV head */
     uint32_t head_base;        /* global: its first entry in a row of the page table */
-    uint32_t demote_rank;      /* global: 0 leaves the device first */
     uint32_t ring_pages;       /* sliding: of a sequence and KV head */
     pkv_addr ring, ring_table; /* sliding: pages of all sequences, and their tables */
 };
@@ -37,10 +37,8 @@ struct pkvi_tier_state {
 };
 
 struct pkvi_tier_seq {
-    bool open;
     uint32_t tokens;
     uint32_t buffer_page; /* of the running pass, where its new pages begin in the buffer */
-    uint32_t rows;        /* of the running pass */
     bool settle;          /* the last pass left pages in `kept` */
     uint32_t dirty_first, dirty_end; /* rows of the page table to upload */
     struct pkvi_tier_state *state;   /* [layers]; sliding ones are not used */
@@ -59,25 +57,22 @@ struct pkvi_tier {
     /* device memory */
     pkv_addr payload, tables; /* the two allocations */
     pkv_addr pool, staging, buffer, carry;
-    pkv_addr views;          /* struct pkv_kv_view [layers][sequences] */
-    pkv_addr table;          /* pkv_addr [sequences][blocks_max][row_entries] */
-    pkv_addr staging_tables; /* pkv_addr [global layers of a size][slot][tile pages][kv_heads] */
-    uint64_t staging_table_bytes; /* of one KV head count: both slots */
+    pkv_addr views;               /* struct pkv_kv_view [layers][sequences] */
+    pkv_addr table;               /* pkv_addr [sequences][blocks_max][row_entries] */
+    pkv_addr staging_tables;      /* pkv_addr [layers][slot][tile pages][kv_heads] */
+    uint64_t staging_table_bytes; /* of a layer: both slots, the widest layer's heads */
     /* pinned: the same, for the host to write */
     pkv_addr upload;
     struct pkv_kv_view *host_views;
     pkv_addr *host_table;
-    pkv_addr *host_staging_tables;
-    bool views_dirty;
     struct pkvi_places pages;  /* of the pool */
     struct pkvi_places blocks; /* of the arena */
     struct pkvi_host_arena *arena;
     struct pkvi_tier_seq *seq; /* [sequences] */
-    void *state_memory;        /* all arrays of all states */
+    struct pkvi_arena host;    /* its arrays, and all others above and below */
     /* the running pass */
     struct pkvi_tier_part *part; /* [sequences] */
     uint32_t part_count;
-    bool buffer_used;
     /* movement: transfer.c */
     struct pkv_stream *compute, *load, *store;
     struct pkv_event *appended, *stored, *loaded[PKVI_TIER_SLOTS], *attended[PKVI_TIER_SLOTS];
@@ -89,6 +84,9 @@ struct pkvi_tier {
     const struct pkv_kernel *append_kernel, *attend_kernel;
     struct pkv_kv_report report;
 };
+
+/* tier.c: all arrays of the host but places; on a measuring arena their bytes. */
+void pkvi_tier_lay_out_host(struct pkvi_tier *tier, struct pkvi_arena *arena);
 
 /* budget.c */
 uint32_t pkvi_tier_blocks(uint32_t tokens);

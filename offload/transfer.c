@@ -119,7 +119,7 @@ enum pkv_status pkvi_transfer_append(struct pkvi_tier *t, const struct pkvi_tier
     for (uint32_t p = 0; t->layer[rows->layer].global && p < t->part_count; p++) {
         buffered = buffered || t->seq[t->part[p].seq].state[rows->layer].buffered;
     }
-    if (buffered && t->buffer_used) {
+    if (buffered) { /* events that were never recorded pass at once */
         /* The next tile's store also takes the page that this tile ends in the middle of. */
         const uint32_t last = t->row_tiles - 1, next = rows->row_tile + 1;
         PKV_TRY(await(t, PKVI_EDGE_STORE_BUFFER, t->compute, t->tile_stored[rows->row_tile]));
@@ -185,7 +185,6 @@ enum pkv_status pkvi_transfer_store_tile(struct pkvi_tier *t, const struct pkvi_
         return PKV_OK;
     }
     PKV_TRY(pkvi_copies_flush(&copies));
-    t->buffer_used = true;
     return pkvi_event_record(t->tile_stored[rows->row_tile], t->store);
 }
 

@@ -113,16 +113,19 @@ struct pkv_step_part {
  * Run all parts; blocks until their logits are read back. *logits_out: f32 [sum of
  * logit_rows][vocab], in the order of parts and rows, owned by the session, valid until the next
  * step (NULL if none was asked). PKV_ERR_RANGE: an id outside the vocabulary, more rows than
- * step_rows, or a context that is full (naming --ctx-size); nothing was run. PKV_ERR_DEVICE_LOST:
- * the session is of no more use. Cost: allocates nothing. Threads: one step at a time a session.
+ * step_rows, or a context that is full (telling its tokens and its room); nothing was run.
+ * PKV_ERR_DEVICE_LOST: the session is of no more use. Cost: allocates nothing. Threads: one step at
+ * a time a session.
  */
 PKV_API enum pkv_status pkv_step_run(struct pkv_session *session, const struct pkv_step_part *parts,
                                      uint32_t count, const float **logits_out);
 
 /*
- * Feed many tokens of one sequence in pieces of step_rows; logits of the last token.
- * `cancel`, if not NULL, is polled between pieces: once it is not 0, PKV_ERR_CANCELED (what was fed
- * stays).
+ * Feed many tokens of one sequence in passes, of step_rows or, where layers may be streamed, of
+ * prompt_rows; logits of the last token. `cancel`, if not NULL, is polled between the units of a
+ * pass (a layer and step_rows rows): once it is not 0, PKV_ERR_CANCELED. Whole passes stay; the one
+ * at hand is forgotten, and where it has overwritten what a sliding layer still needed, the
+ * sequence is empty then (pkv_seq_tokens() tells).
  */
 PKV_API enum pkv_status pkv_prompt_run(struct pkv_session *session, struct pkv_seq *seq,
                                        const int32_t *ids, size_t count, const volatile int *cancel,

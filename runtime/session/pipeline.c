@@ -320,8 +320,7 @@ static enum pkv_status check_part(const struct pkv_session *s, const struct pkv_
                         part->logit_rows);
     }
     if (part->count > s->config.context_tokens - seq->tokens) {
-        return PKV_FAIL(PKV_ERR_RANGE,
-                        "context is full: %u tokens and %u more, room for %u (--ctx-size)",
+        return PKV_FAIL(PKV_ERR_RANGE, "context is full: %u tokens and %u more, room for %u",
                         seq->tokens, part->count, s->config.context_tokens);
     }
     for (uint32_t i = 0; i < part->count; i++) {
@@ -496,9 +495,8 @@ enum pkv_status pkv_prompt_run(struct pkv_session *session, struct pkv_seq *seq,
     uint32_t room = session->config.context_tokens - seq->tokens;
     if (count > room) {
         return PKV_FAIL(PKV_ERR_RANGE,
-                        "prompt of %zu tokens after %u: room for %u in a context of %u "
-                        "(--ctx-size)",
-                        count, seq->tokens, room, session->config.context_tokens);
+                        "prompt of %zu tokens after %u: room for %u in a context of %u", count,
+                        seq->tokens, room, session->config.context_tokens);
     }
     for (size_t done = 0; done < count;) {
         if (cancel && *cancel != 0) {

@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/layout.h"
 #include "runtime/device/device.h"
 
-#define ALIGN_BYTES 256u
 #define MOST_SEQUENCES 4096u
 #define MOST_STEP_ROWS 65536u
 #define DEFAULT_PROMPT_ROWS 8192u
@@ -28,25 +28,17 @@ struct pkv_session_config pkv_session_config_default(void)
                                        .kv_recent = DEFAULT_RECENT};
 }
 
-/* Bump "allocation" over addresses. Sizes cannot overflow: check_config() bounds each factor. */
-static pkv_addr take(uint64_t *top, uint64_t bytes)
-{
-    pkv_addr at = *top;
-    *top += (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-    return at;
-}
-
 static void take_act(uint64_t *top, uint32_t rows, uint32_t cols, struct pkvi_act_need need,
                      struct pkv_act *act_out)
 {
     uint64_t values = (uint64_t)rows * cols;
     *act_out = (struct pkv_act){.cols = cols};
     if (need.f32) {
-        act_out->f32 = take(top, values * sizeof(float));
+        act_out->f32 = pkvi_take(top, values * sizeof(float));
     }
     if (need.q8) {
-        act_out->q8 = take(top, values);
-        act_out->block = take(top, values / PKV_ACT_BLOCK * sizeof(struct pkv_act_block));
+        act_out->q8 = pkvi_take(top, values);
+        act_out->block = pkvi_take(top, values / PKV_ACT_BLOCK * sizeof(struct pkv_act_block));
     }
 }
 
@@ -56,10 +48,10 @@ static void lay_out_upload(struct pkv_session *s, uint64_t *top)
     uint64_t rows = s->pass_rows, tiles = (rows + s->config.step_rows - 1) / s->config.step_rows;
     uint64_t spans = s->config.sequences > tiles ? s->config.sequences : tiles;
     b->upload = *top;
-    b->ids = take(top, rows * sizeof(int32_t));
-    b->positions = take(top, rows * sizeof(int32_t));
-    b->row_index = take(top, s->config.logit_rows * sizeof(int32_t));
-    b->spans = take(top, spans * sizeof(struct pkv_row_span));
+    b->ids = pkvi_take(top, rows * sizeof(int32_t));
+    b->positions = pkvi_take(top, rows * sizeof(int32_t));
+    b->row_index = pkvi_take(top, s->config.logit_rows * sizeof(int32_t));
+    b->spans = pkvi_take(top, spans * sizeof(struct pkv_row_span));
     b->upload_bytes = *top - b->upload;
 }
 
@@ -69,25 +61,26 @@ static void lay_out(struct pkv_session *s, pkv_addr work, pkv_addr pinned)
     const struct pkv_model *model = s->model;
     struct pkvi_buffers *b = &s->buffers;
     uint64_t top = work, rows = s->config.step_rows;
-    b->x = take(&top, (uint64_t)s->pass_rows * model->info.width * sizeof(float));
-    b->y = model->post_norms ? take(&top, rows * model->info.width * sizeof(float)) : 0;
-    b->q = take(&top, rows * s->q_cols * sizeof(float));
-    b->k = take(&top, rows * s->kv_cols * sizeof(float));
-    b->v = take(&top, rows * s->kv_cols * sizeof(float));
-    b->gate = take(&top, rows * model->info.ffn * sizeof(float));
-    b->up = take(&top, rows * model->info.ffn * sizeof(float));
+    b->x = pkvi_take(&top, (uint64_t)s->pass_rows * model->info.width * sizeof(float));
+    b->y = model->post_norms ? pkvi_take(&top, rows * model->info.width * sizeof(float)) : 0;
+    b->q = pkvi_take(&top, rows * s->q_cols * sizeof(float));
+    b->k = pkvi_take(&top, rows * s->kv_cols * sizeof(float));
+    b->v = pkvi_take(&top, rows * s->kv_cols * sizeof(float));
+    b->gate = pkvi_take(&top, rows * model->info.ffn * sizeof(float));
+    b->up = pkvi_take(&top, rows * model->info.ffn * sizeof(float));
     take_act(&top, (uint32_t)rows, model->info.width, model->need_in, &b->in);
     take_act(&top, (uint32_t)rows, s->q_cols, model->need_attn, &b->attn);
     take_act(&top, (uint32_t)rows, model->info.ffn, model->need_ffn, &b->ffn);
     for (uint32_t i = 0; i < model->rope_count; i++) {
-        b->rope[i] = take(&top, (uint64_t)s->pass_rows * model->rope[i].pairs * 2 * sizeof(float));
+        b->rope[i] =
+            pkvi_take(&top, (uint64_t)s->pass_rows * model->rope[i].pairs * 2 * sizeof(float));
     }
-    b->scratch = take(&top, b->scratch_bytes);
+    b->scratch = pkvi_take(&top, b->scratch_bytes);
     lay_out_upload(s, &top);
     s->work_bytes = top - work;
     top = pinned;
-    b->logits = take(&top, (uint64_t)s->config.logit_rows * model->info.vocab * sizeof(float));
-    b->staging = take(&top, b->upload_bytes);
+    b->logits = pkvi_take(&top, (uint64_t)s->config.logit_rows * model->info.vocab * sizeof(float));
+    b->staging = pkvi_take(&top, b->upload_bytes);
     s->pinned_bytes = top - pinned;
 }
 
