@@ -124,11 +124,11 @@ static bool measure(struct bench *b, const struct row *row, double *rate_out)
         }
     }
     const float *logits = NULL;
-    uint64_t begin_ns = pkvi_now_ns();
+    uint64_t begin_ns = pkv_device_clock_ns(b->engine.device);
     bool ok = row->gen > 0 ? decode(b, row->parallel, row->depth, row->gen, &logits)
                            : run_prompt(b, b->seqs[0], row->depth, row->prompt, &logits);
     *rate_out = pkvi_rate((row->gen > 0 ? row->gen : row->prompt) * row->parallel,
-                          pkvi_now_ns() - begin_ns);
+                          pkv_device_clock_ns(b->engine.device) - begin_ns);
     return ok && pkvi_engine_logits_ok(&b->engine, logits, row->parallel,
                                        row->depth + row->prompt + row->gen - 1);
 }
@@ -196,6 +196,9 @@ static int run_row(struct bench *b, struct row row)
 static int run_rows(struct bench *b)
 {
     if (!b->options.json) {
+        if (b->options.sim != NULL) {
+            pkvi_out_printf("simulated, nothing was run; profile %s\n", b->options.sim);
+        }
         pkvi_out_printf("%8s %8s %8s %10s %12s %12s %12s\n", "n_prompt", "n_gen", "n_depth",
                         "n_parallel", "median_ts", "p10_ts", "p90_ts");
         pkvi_out_flush();
@@ -269,7 +272,8 @@ static int parse(struct bench *b, int argc, char **argv)
 {
     const struct pkvi_option_set sets[] = {
         pkvi_engine_file_options(&b->options), PKV_OPTION_SET(options, b),
-        pkvi_engine_device_options(&b->options), pkvi_engine_output_options(&b->options)};
+        pkvi_engine_device_options(&b->options), pkvi_engine_sim_options(&b->options),
+        pkvi_engine_output_options(&b->options)};
     int code = pkvi_options_parse(&usage, sets, sizeof sets / sizeof sets[0], argc, argv, NULL);
     if (code != PKV_GO_ON || (code = pkvi_engine_check(&b->options)) != PKV_GO_ON) {
         return code;

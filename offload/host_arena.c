@@ -230,12 +230,12 @@ static enum pkv_status find_node(struct build *b)
 
 /* ---- mapping ---- */
 
-static enum pkv_status map_memory(struct build *b)
+static enum pkv_status map_memory(struct build *b, int flags)
 {
     struct pkvi_host_arena *arena = b->arena;
     uint64_t bytes = arena->layout.bytes;
     uint8_t *map = b->calls->mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE,
-                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                                  MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
     if (map == MAP_FAILED) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY,
                         "host memory: mapping of %" PRIu64 " bytes refused (%s): the limit is "
@@ -558,9 +558,15 @@ static enum pkv_status pin_pieces(struct build *b)
 
 static enum pkv_status build(struct build *b)
 {
+    struct pkv_device_info info;
+    PKV_TRY(pkv_device_query(b->arena->device, &info));
+    if (info.caps & PKV_CAP_NO_DATA) { /* addresses are all that it needs */
+        PKV_TRY(map_memory(b, MAP_NORESERVE));
+        return pin_pieces(b);
+    }
     PKV_TRY(admit(b));
     PKV_TRY(find_node(b));
-    PKV_TRY(map_memory(b));
+    PKV_TRY(map_memory(b, 0));
     advise(b);
     bind_memory(b);
     PKV_TRY(touch_memory(b));

@@ -34,6 +34,7 @@ struct pkv_device_config {
     enum pkv_schedule schedule;
     uint64_t schedule_seed;
     uint32_t schedule_first; /* stream kind that PKV_SCHEDULE_ADVERSARIAL prefers */
+    const char *profile; /* sim: file of `pivotkv link --profile`; borrowed while it is opened */
 };
 
 struct pkv_device_info {
@@ -47,9 +48,11 @@ struct pkv_device_info {
 PKV_API struct pkv_device_config pkv_device_config_default(void);
 
 /*
- * Open a device by name: "cpu"; "cuda" where it was built in.
+ * Open a device by name: "cpu"; "cuda" where it was built in; "sim", which computes nothing and
+ * tells how long a device like its profile would take (link_gbps and link_latency_us, where given,
+ * take the place of the profile's link; threads and cpu are the profile's).
  * PKV_ERR_UNSUPPORTED: no such device in this build, or the CPU lacks the asked instruction set.
- * PKV_ERR_NO_MEMORY: nothing was opened.
+ * PKV_ERR_CORRUPT, PKV_ERR_IO: the profile. PKV_ERR_NO_MEMORY: nothing was opened.
  */
 PKV_API enum pkv_status pkv_device_open(const char *name, const struct pkv_device_config *config,
                                         struct pkv_device **device_out);
@@ -59,6 +62,12 @@ PKV_API void pkv_device_close(struct pkv_device *device);
 
 PKV_API enum pkv_status pkv_device_query(struct pkv_device *device,
                                          struct pkv_device_info *info_out);
+
+/*
+ * Nanoseconds on the clock by which the device's host goes: the machine's monotonic clock, or of
+ * "sim" a virtual one that its calls and waits move forward. For measuring steps.
+ */
+PKV_API uint64_t pkv_device_clock_ns(struct pkv_device *device);
 
 /*
  * What this machine has for the runtime (CPU, caches, NUMA, memory and its limits, huge pages, GPU

@@ -48,7 +48,8 @@ PKV_API enum pkv_status pkv_model_plan(const char *path, const struct pkv_model_
 
 /*
  * Check the whole file, then load. PKV_ERR_UNSUPPORTED names the architecture, key or tensor type;
- * PKV_ERR_CORRUPT what was found and expected. The device must outlive the model.
+ * PKV_ERR_CORRUPT what was found and expected. On "sim" no weights are read: only where they would
+ * lie is known. The device must outlive the model.
  */
 PKV_API enum pkv_status pkv_model_open(struct pkv_device *device, const char *path,
                                        const struct pkv_model_config *config,

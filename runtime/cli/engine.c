@@ -48,6 +48,14 @@ static const struct pkvi_option device_options[] = {
      false},
 };
 
+static const struct pkvi_option sim_options[] = {
+    {"sim", 0, PKV_OPTION_TEXT, FIELD(sim), "PROFILE",
+     "compute nothing, read no weights: predict the time on the device of a file that 'pivotkv "
+     "link "
+     "--profile' wrote; --link-gbps and --link-latency-us take the place of its link",
+     0, 0, false},
+};
+
 static const struct pkvi_option context_options[] = {
     {"ctx-size", 'c', PKV_OPTION_INT, FIELD(context_tokens), "N",
      "most tokens of prompt and answer, not counting the answer's last, which needs no place in "
@@ -66,6 +74,11 @@ static const struct pkvi_option output_options[] = {
 struct pkvi_option_set pkvi_engine_device_options(struct pkvi_engine_options *options)
 {
     return (struct pkvi_option_set)PKV_OPTION_SET(device_options, options);
+}
+
+struct pkvi_option_set pkvi_engine_sim_options(struct pkvi_engine_options *options)
+{
+    return (struct pkvi_option_set)PKV_OPTION_SET(sim_options, options);
 }
 
 struct pkvi_option_set pkvi_engine_context_options(struct pkvi_engine_options *options)
@@ -108,6 +121,10 @@ static enum pkv_status open_device(struct pkvi_engine *engine,
     config.cpu = cpus[options->cpu];
     config.link_gbps = options->link_gbps;
     config.link_latency_us = options->link_latency_us;
+    config.profile = options->sim;
+    if (options->sim != NULL) {
+        return pkv_device_open("sim", &config, &engine->device);
+    }
     struct pkvi_word name = pkvi_choice_word(PKV_ENGINE_DEVICES, options->device);
     if (strcmp(name.text, "auto") != 0) {
         return pkv_device_open(name.text, &config, &engine->device);
@@ -409,6 +426,9 @@ void pkvi_engine_record(const struct pkvi_engine *engine, const struct pkvi_engi
     pkvi_record_text(record, "device", engine->device_info.name);
     pkvi_record_text(record, "cpu", engine->device_info.variant);
     pkvi_record_int(record, "threads", engine->device_info.threads);
+    if (options->sim != NULL) {
+        pkvi_record_text(record, "simulated", options->sim);
+    }
     pkvi_record_text(record, "kv", pkvi_choice_word(PKV_ENGINE_KV_TYPES, options->kv_type).text);
     json_t *memory = json_object();
     record->failed |=

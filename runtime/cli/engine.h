@@ -12,6 +12,7 @@ struct pkvi_engine_options {
     struct pkvi_budget kv_budget;
     int device, cpu, kv_type, kv_policy, full_resident; /* words of their options */
     double link_gbps, link_latency_us;
+    const char *sim; /* profile file; NULL = compute */
     bool quiet, json;
 };
 #define PKV_ENGINE_DEVICES "auto|cpu|cuda"
@@ -25,6 +26,8 @@ struct pkvi_engine_options {
 struct pkvi_option_set pkvi_engine_file_options(struct pkvi_engine_options *options);
 /* Device, threads, kinds of K and V. */
 struct pkvi_option_set pkvi_engine_device_options(struct pkvi_engine_options *options);
+/* --sim: for commands that look at time alone. */
+struct pkvi_option_set pkvi_engine_sim_options(struct pkvi_engine_options *options);
 /* -c */
 struct pkvi_option_set pkvi_engine_context_options(struct pkvi_engine_options *options);
 /* --json, --quiet */

@@ -52,6 +52,11 @@ int pkvi_engine_check(const struct pkvi_engine_options *options)
     if (options->model == NULL || options->model[0] == '\0') {
         return pkvi_say_usage("--model: a value is missing: name a GGUF file with -m FILE");
     }
+    if (options->sim != NULL &&
+        (options->device != 0 || options->cpu != 0 || options->threads > 0)) {
+        return pkvi_say_usage("--sim: device, kernels and threads are the profile's: without "
+                              "--device, --cpu, --threads");
+    }
     if (options->kv_policy == 1 &&
         (options->kv_budget.kind != PKV_BUDGET_NONE || options->kv_host_bytes > 0)) {
         return pkvi_say_usage("--kv-policy device has neither --kv-budget nor --kv-host-bytes");

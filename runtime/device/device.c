@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 
 #define MAX_THREADS 1024u
 #define MAX_LATENCY_US 1e6
 
-static const struct pkv_device_ops *const devices[] = {&pkvi_cpu_device_ops};
+static const struct pkv_device_ops *const devices[] = {&pkvi_cpu_device_ops, &pkvi_sim_device_ops};
 
 struct pkv_device_config pkv_device_config_default(void)
 {
@@ -80,7 +81,8 @@ enum pkv_status pkv_device_open(const char *name, const struct pkv_device_config
             return pkvi_device_open_ops(devices[i], config, NULL, device_out);
         }
     }
-    return PKV_FAIL(PKV_ERR_UNSUPPORTED, "device '%.64s' is not in this build; it has: cpu", name);
+    return PKV_FAIL(PKV_ERR_UNSUPPORTED, "device '%.64s' is not in this build; it has: cpu, sim",
+                    name);
 }
 
 void pkv_device_close(struct pkv_device *device)
@@ -96,6 +98,14 @@ enum pkv_status pkv_device_query(struct pkv_device *device, struct pkv_device_in
         return PKV_FAIL(PKV_ERR_INVALID, "query a device: NULL argument");
     }
     return device->ops->query(device, info_out);
+}
+
+uint64_t pkv_device_clock_ns(struct pkv_device *device)
+{
+    while (device && !device->ops->clock_ns && device->below) {
+        device = device->below;
+    }
+    return device && device->ops->clock_ns ? device->ops->clock_ns(device) : pkvi_clock_ns();
 }
 
 enum pkv_status pkvi_mem_alloc(struct pkv_device *device, enum pkv_mem mem, uint64_t bytes,

@@ -355,6 +355,31 @@ static void close_loader(struct loader *loader)
     free(loader->rows);
 }
 
+/* Addresses alone: for a device that computes nothing. */
+static void place_items(const struct list *list, struct pkv_model *model)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct item *item = &list->item[i];
+        *(item->weight ? &item->matrix->data : item->addr) = model->weights + item->offset;
+    }
+}
+
+static enum pkv_status load_list(struct loader *loader, const struct list *list)
+{
+    struct pkv_device_info info;
+    PKV_TRY(pkv_device_query(loader->model->device, &info));
+    if (info.caps & PKV_CAP_NO_DATA) {
+        place_items(list, loader->model);
+        return PKV_OK;
+    }
+    enum pkv_status status = open_loader(loader, list);
+    if (status == PKV_OK) {
+        status = load_items(loader, list);
+    }
+    close_loader(loader);
+    return status;
+}
+
 enum pkv_status pkvi_weights_load(const struct pkvi_gguf *gguf, const struct pkvi_arch *arch,
                                   const struct pkv_model_config *config, struct pkv_model *model)
 {
@@ -364,12 +389,8 @@ enum pkv_status pkvi_weights_load(const struct pkvi_gguf *gguf, const struct pkv
     enum pkv_status status =
         pkvi_mem_alloc(model->device, PKV_MEM_DEVICE, list.bytes, &model->weights);
     if (status == PKV_OK) {
-        status = open_loader(&loader, &list);
+        status = load_list(&loader, &list);
     }
-    if (status == PKV_OK) {
-        status = load_items(&loader, &list);
-    }
-    close_loader(&loader);
     if (status == PKV_OK && arch->tied_output) {
         model->output = model->token_embd;
     }

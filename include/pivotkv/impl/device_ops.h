@@ -11,12 +11,13 @@
 #include "pivotkv/device.h"
 #include "pivotkv/types.h"
 
-#define PKV_DEVICE_ABI 1u
+#define PKV_DEVICE_ABI 2u
 
 enum pkv_cap {
     PKV_CAP_READS_HOST = 1,   /* kernels may read pinned host memory */
     PKV_CAP_GRAPHS = 2,       /* graph_* are there */
-    PKV_CAP_NO_DATA = 4,      /* nothing is computed: time only */
+    PKV_CAP_NO_DATA = 4,      /* nothing is computed: time only; what the host sends on a COMPUTE
+                                 stream arrives, nothing else is ever written */
     PKV_CAP_VIRTUAL_TIME = 8, /* event_elapsed is the time of a model */
 };
 
@@ -85,6 +86,8 @@ struct pkv_device_ops {
     enum pkv_status (*event_sync)(struct pkv_event *event);
     enum pkv_status (*event_elapsed)(struct pkv_event *begin, struct pkv_event *end,
                                      uint64_t *ns_out);
+    /* The time as the host of this device has it; NULL: that of the machine. */
+    uint64_t (*clock_ns)(struct pkv_device *device);
 };
 
 /* Every object of a device starts with this, so that device.c finds its table. */
