@@ -49,6 +49,7 @@ static void measure_layers(struct pkvi_tier *t)
         if (!is_global(info)) {
             const uint64_t pages = (uint64_t)pkvi_tier_layer_pages(config, l) * info->kv_heads;
             sizes->ring_bytes += pages * bytes * config->sequences;
+            sizes->parking_bytes += pages * bytes;
             sizes->tables_bytes += pkvi_aligned(pages * config->sequences * sizeof(pkv_addr));
             continue;
         }
@@ -109,9 +110,9 @@ static void measure_tables(struct pkvi_tier *t)
     struct pkvi_tier_sizes *sizes = &t->sizes;
     const struct pkvi_tier_config *config = &t->config;
     sizes->tables_bytes +=
-        pkvi_aligned((uint64_t)config->layers * config->sequences * sizeof(struct pkv_kv_view));
-    sizes->tables_bytes += pkvi_aligned((uint64_t)config->sequences * t->blocks_max *
-                                        t->row_entries * sizeof(pkv_addr));
+        pkvi_aligned((uint64_t)config->layers * t->slots * sizeof(struct pkv_kv_view));
+    sizes->tables_bytes +=
+        pkvi_aligned((uint64_t)t->slots * t->blocks_max * t->row_entries * sizeof(pkv_addr));
     t->staging_table_bytes =
         pkvi_aligned((uint64_t)PKVI_TIER_SLOTS * (sizes->tile_tokens / PKV_PAGE_TOKENS) *
                      t->staging_head_pages * sizeof(pkv_addr));
@@ -131,7 +132,8 @@ static enum pkv_status measure_host(struct pkvi_tier *t)
     struct pkvi_tier_sizes *sizes = &t->sizes;
     const struct pkvi_tier_config *config = &t->config;
     if (config->host) {
-        sizes->host_blocks = (uint64_t)config->sequences * t->blocks_max * sizes->global_layers;
+        sizes->host_blocks = (uint64_t)t->slots * t->blocks_max * sizes->global_layers;
+        sizes->parked_bytes = config->parked * sizes->parking_bytes;
     }
     const uint64_t pages = (uint64_t)sizes->quota_pages * config->sequences;
     if (sizes->host_blocks >= PKVI_NO_PLACE || pages >= PKVI_NO_PLACE) {
@@ -148,12 +150,13 @@ static enum pkv_status measure_host(struct pkvi_tier *t)
     pkvi_tier_lay_out_host(t, &measuring);
     sizes->host_state_bytes = measuring.used_bytes;
     sizes->state_bytes = sizes->host_state_bytes + pkvi_places_bytes((uint32_t)sizes->host_blocks) +
-                         pkvi_places_bytes((uint32_t)pages);
-    if (config->host_limit_bytes > 0 && sizes->host_bytes > config->host_limit_bytes) {
+                         pkvi_places_bytes((uint32_t)pages) + pkvi_places_bytes(config->sequences) +
+                         pkvi_places_bytes(config->parked);
+    const uint64_t host = sizes->host_bytes + sizes->parked_bytes;
+    if (config->host_limit_bytes > 0 && host > config->host_limit_bytes) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY,
                         "host memory for K and V of %u x %u tokens: %llu bytes, the limit is %llu",
-                        config->sequences, config->context_tokens,
-                        (unsigned long long)sizes->host_bytes,
+                        t->slots, config->context_tokens, (unsigned long long)host,
                         (unsigned long long)config->host_limit_bytes);
     }
     return PKV_OK;
@@ -176,6 +179,7 @@ enum pkv_status pkvi_tier_measure(struct pkvi_tier *t)
 {
     struct pkvi_tier_sizes *sizes = &t->sizes;
     const struct pkvi_tier_config *config = &t->config;
+    t->slots = config->sequences + config->parked;
     t->blocks_max = pkvi_tier_blocks(config->context_tokens);
     t->tail_pages = pkvi_tier_blocks(config->recent) + 2;
     t->row_tiles = (config->pass_rows + config->step_rows - 1) / config->step_rows;

@@ -1,7 +1,7 @@
 /*
  * tier.c: owns the tier's memory, the page table and the states of sequences; decides at the
- * beginning of a pass which pages its rows go to. Refuses to know how bytes move (transfer.c) and
- * how much memory there is to be (budget.c).
+ * beginning of a pass which pages its rows go to. Refuses to know how bytes move (transfer.c), how
+ * much memory there is to be (budget.c) and what becomes of sequences between passes (sequence.c).
  *
  * The host writes its own copy of views and page tables; a pass uploads what changed, once.
  */
@@ -22,17 +22,15 @@ static void lay_out(struct pkvi_tier *t)
     for (uint32_t l = 0; l < config->layers; l++) {
         struct pkvi_tier_layer *layer = &t->layer[l];
         layer->ring = top;
-        top += (uint64_t)layer->ring_pages * layer->info.kv_heads * layer->page_bytes *
-               config->sequences;
+        top += pkvi_tier_ring_bytes(layer) * config->sequences;
     }
     t->staging = top;
     t->buffer = t->staging + t->sizes.staging_bytes;
     t->carry = t->buffer + t->sizes.buffer_bytes;
     top = t->tables;
-    t->views =
-        pkvi_take(&top, (uint64_t)config->layers * config->sequences * sizeof *t->host_views);
-    t->table = pkvi_take(&top, (uint64_t)config->sequences * t->blocks_max * t->row_entries *
-                                   sizeof(pkv_addr));
+    t->views = pkvi_take(&top, (uint64_t)config->layers * t->slots * sizeof *t->host_views);
+    t->table =
+        pkvi_take(&top, (uint64_t)t->slots * t->blocks_max * t->row_entries * sizeof(pkv_addr));
     t->staging_tables = pkvi_take(&top, config->layers * t->staging_table_bytes);
     for (uint32_t l = 0; l < config->layers; l++) {
         struct pkvi_tier_layer *layer = &t->layer[l];
@@ -70,33 +68,39 @@ static void write_staging(struct pkvi_tier *t, uint32_t l)
     }
 }
 
+/* Where a sequence finds the pages of its layers: of sliding ones, in the rings of its share. */
+void pkvi_tier_write_views(struct pkvi_tier *t, uint32_t s)
+{
+    const uint32_t share = t->seq[s].share == PKVI_NO_PLACE ? 0 : t->seq[s].share;
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        const struct pkvi_tier_layer *layer = &t->layer[l];
+        const uint32_t heads = layer->info.kv_heads;
+        struct pkv_kv_view *view = &t->host_views[(uint64_t)l * t->slots + s];
+        *view = (struct pkv_kv_view){.head_stride = 1, .first_page = t->seq[s].state[l].first_page};
+        if (layer->global) {
+            view->page =
+                t->table + ((uint64_t)s * t->blocks_max * t->row_entries + layer->head_base) *
+                               sizeof(pkv_addr);
+            view->page_stride = t->row_entries;
+            view->ring_pages = t->blocks_max;
+        } else {
+            view->page =
+                layer->ring_table + (uint64_t)share * layer->ring_pages * heads * sizeof(pkv_addr);
+            view->page_stride = heads;
+            view->ring_pages = layer->ring_pages;
+        }
+    }
+    t->seq[s].views_changed = true;
+}
+
 /* All that does not change later, into the pinned twin. */
 static void write_tables(struct pkvi_tier *t)
 {
-    const uint32_t sequences = t->config.sequences;
     memset(PKV_AT(void, t->upload), 0, t->sizes.upload_bytes);
     t->host_views = uploaded(t, t->views);
     t->host_table = uploaded(t, t->table);
     for (uint32_t l = 0; l < t->config.layers; l++) {
-        const struct pkvi_tier_layer *layer = &t->layer[l];
-        const uint32_t heads = layer->info.kv_heads;
-        for (uint32_t s = 0; s < sequences; s++) {
-            struct pkv_kv_view *view = &t->host_views[(uint64_t)l * sequences + s];
-            *view = (struct pkv_kv_view){.head_stride = 1};
-            if (layer->global) {
-                view->page =
-                    t->table + ((uint64_t)s * t->blocks_max * t->row_entries + layer->head_base) *
-                                   sizeof(pkv_addr);
-                view->page_stride = t->row_entries;
-                view->ring_pages = t->blocks_max;
-            } else {
-                view->page =
-                    layer->ring_table + (uint64_t)s * layer->ring_pages * heads * sizeof(pkv_addr);
-                view->page_stride = heads;
-                view->ring_pages = layer->ring_pages;
-            }
-        }
-        if (layer->global) {
+        if (t->layer[l].global) {
             write_staging(t, l);
         } else {
             write_ring(t, l);
@@ -121,12 +125,12 @@ static void describe_layers(struct pkvi_tier *t)
 
 void pkvi_tier_lay_out_host(struct pkvi_tier *t, struct pkvi_arena *arena)
 {
-    const uint64_t layers = t->config.layers, sequences = t->config.sequences;
-    const uint64_t states = layers * sequences, heads = t->staging_head_pages;
+    const uint64_t layers = t->config.layers, states = layers * t->slots;
+    const uint64_t heads = t->staging_head_pages;
     const uint64_t blocks = t->config.host ? t->blocks_max : 0;
     t->layer = pkvi_arena_take(arena, layers, sizeof *t->layer);
-    t->seq = pkvi_arena_take(arena, sequences, sizeof *t->seq);
-    t->part = pkvi_arena_take(arena, sequences, sizeof *t->part);
+    t->seq = pkvi_arena_take(arena, t->slots, sizeof *t->seq);
+    t->part = pkvi_arena_take(arena, t->config.sequences, sizeof *t->part);
     t->spans = pkvi_arena_take(arena, PKVI_TIER_SPANS, sizeof *t->spans);
     t->tile_stored = pkvi_arena_take(arena, t->row_tiles, sizeof *t->tile_stored);
     struct pkvi_tier_state *state = pkvi_arena_take(arena, states, sizeof *state);
@@ -136,6 +140,7 @@ void pkvi_tier_lay_out_host(struct pkvi_tier *t, struct pkvi_arena *arena)
     for (uint64_t i = 0; state && i < states; i++) {
         if (i % layers == 0) {
             t->seq[i / layers].state = state + i;
+            t->seq[i / layers].share = t->seq[i / layers].parked = PKVI_NO_PLACE;
         }
         state[i].kept = kept + i * t->tail_pages * heads;
         state[i].open_page = open_page + i * heads;
@@ -155,6 +160,11 @@ static enum pkv_status open_memory(struct pkvi_tier *t)
     PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_PINNED, sizes->upload_bytes, &t->upload));
     lay_out(t);
     PKV_TRY(pkvi_places_open(&t->pages, sizes->quota_pages * t->config.sequences));
+    PKV_TRY(pkvi_places_open(&t->shares, t->config.sequences));
+    PKV_TRY(pkvi_places_open(&t->parkings, t->config.parked));
+    if (sizes->parked_bytes > 0) {
+        PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_PINNED, sizes->parked_bytes, &t->parked_rings));
+    }
     if (t->config.host) {
         const struct pkvi_host_arena_config arena = {.bytes = sizes->host_bytes,
                                                      .block_bytes = sizes->host_block_bytes,
@@ -208,7 +218,10 @@ void pkvi_tier_close(struct pkvi_tier *t)
     pkvi_transfer_close(t);
     pkvi_host_arena_close(t->arena);
     pkvi_places_close(&t->blocks);
+    pkvi_places_close(&t->parkings);
+    pkvi_places_close(&t->shares);
     pkvi_places_close(&t->pages);
+    pkvi_mem_free(t->device, PKV_MEM_PINNED, t->parked_rings);
     pkvi_mem_free(t->device, PKV_MEM_PINNED, t->upload);
     pkvi_mem_free(t->device, PKV_MEM_DEVICE, t->tables);
     pkvi_mem_free(t->device, PKV_MEM_DEVICE, t->payload);
@@ -217,71 +230,8 @@ void pkvi_tier_close(struct pkvi_tier *t)
     free(t);
 }
 
-static bool in_pool(const struct pkvi_tier *t, pkv_addr page)
-{
-    return page >= t->pool && page < t->pool + t->sizes.pool_bytes;
-}
-
-static void mark_dirty(struct pkvi_tier_seq *seq, uint32_t block)
-{
-    seq->dirty_first = block < seq->dirty_first ? block : seq->dirty_first;
-    seq->dirty_end = block + 1 > seq->dirty_end ? block + 1 : seq->dirty_end;
-}
-
-static enum pkv_status take_page(struct pkvi_tier *t, pkv_addr *page_out)
-{
-    const uint32_t place = pkvi_places_take(&t->pages);
-    if (place == PKVI_NO_PLACE) {
-        return PKV_FAIL(PKV_ERR_STATE, "KV tier: no page left of %u", t->pages.count);
-    }
-    t->report.pages_used++;
-    t->report.pages_most =
-        t->report.pages_used > t->report.pages_most ? t->report.pages_used : t->report.pages_most;
-    *page_out = t->pool + (uint64_t)place * t->unit_bytes;
-    return PKV_OK;
-}
-
-static void release_page(struct pkvi_tier *t, pkv_addr *page)
-{
-    if (in_pool(t, *page)) {
-        pkvi_places_release(&t->pages, (uint32_t)((*page - t->pool) / t->unit_bytes));
-        t->report.pages_used--;
-    }
-    *page = 0;
-}
-
-/* Give back a layer's pages of the blocks [first, end). */
-static void drop_pages(struct pkvi_tier *t, uint32_t seq, uint32_t layer, uint32_t first,
-                       uint32_t end)
-{
-    const struct pkvi_tier_layer *l = &t->layer[layer];
-    for (uint32_t b = end; b-- > first;) {
-        pkv_addr *row = pkvi_tier_row(t, seq, b) + l->head_base;
-        for (uint32_t h = l->info.kv_heads; h-- > 0;) {
-            release_page(t, &row[h]);
-        }
-    }
-}
-
-/* Pages for the blocks [first, end) where there are none. */
-static enum pkv_status add_pages(struct pkvi_tier *t, uint32_t seq, uint32_t layer, uint32_t first,
-                                 uint32_t end)
-{
-    const struct pkvi_tier_layer *l = &t->layer[layer];
-    for (uint32_t b = first; b < end; b++) {
-        pkv_addr *row = pkvi_tier_row(t, seq, b) + l->head_base;
-        for (uint32_t h = 0; h < l->info.kv_heads; h++) {
-            if (row[h] == 0) {
-                PKV_TRY(take_page(t, &row[h]));
-                mark_dirty(&t->seq[seq], b);
-            }
-        }
-    }
-    return PKV_OK;
-}
-
 /* After a pass has ended: what it kept stands in the page table instead of the buffer. */
-static void settle(struct pkvi_tier *t, uint32_t s)
+void pkvi_tier_settle(struct pkvi_tier *t, uint32_t s)
 {
     struct pkvi_tier_seq *seq = &t->seq[s];
     for (uint32_t l = 0; seq->settle && l < t->config.layers; l++) {
@@ -291,14 +241,14 @@ static void settle(struct pkvi_tier *t, uint32_t s)
         if (!state->buffered) {
             continue;
         }
-        drop_pages(t, s, l, state->first_page, state->keep_first + state->keep_count);
+        pkvi_pages_drop(t, s, l, state->first_page, state->keep_first + state->keep_count);
         for (uint32_t i = 0; i < state->keep_count; i++) {
             pkv_addr *row = pkvi_tier_row(t, s, state->keep_first + i) + layer->head_base;
             memcpy(row, state->kept + i * heads, heads * sizeof *row);
-            mark_dirty(seq, state->keep_first + i);
+            pkvi_pages_dirty(seq, state->keep_first + i);
         }
         for (uint32_t h = 0; state->open_release && h < heads; h++) {
-            release_page(t, &state->open_page[h]);
+            pkvi_page_release(t, &state->open_page[h]);
         }
         state->first_page = state->keep_first;
         state->buffered = false;
@@ -336,7 +286,7 @@ static enum pkv_status prepare_buffered(struct pkvi_tier *t, const struct pkvi_t
     if (part->tokens % PKV_PAGE_TOKENS != 0) {
         find_open_page(t, part->seq, layer, first);
     }
-    drop_pages(t, part->seq, layer, state->first_page, first);
+    pkvi_pages_drop(t, part->seq, layer, state->first_page, first);
     state->first_page = first;
     state->buffered = true;
     seq->settle = true;
@@ -347,14 +297,35 @@ static enum pkv_status prepare_buffered(struct pkvi_tier *t, const struct pkvi_t
             row[h] = t->buffer + (seq->buffer_page + (b - first)) * block_bytes +
                      (uint64_t)h * l->page_bytes;
         }
-        mark_dirty(seq, b);
+        pkvi_pages_dirty(seq, b);
     }
     state->keep_count = t->tail_pages - 1 < end - first ? t->tail_pages - 1 : end - first;
     state->keep_first = end - state->keep_count;
     for (uint32_t i = 0; i < state->keep_count * heads; i++) {
-        PKV_TRY(take_page(t, &state->kept[i]));
+        PKV_TRY(pkvi_page_take(t, &state->kept[i]));
     }
     return PKV_OK;
+}
+
+/* The block that rows go on in, if a fork has it too: a copy. */
+static enum pkv_status own_open_page(struct pkvi_tier *t, const struct pkvi_tier_part *part,
+                                     uint32_t layer)
+{
+    const struct pkvi_tier_layer *l = &t->layer[layer];
+    const uint32_t open = part->tokens / PKV_PAGE_TOKENS;
+    pkv_addr *row = pkvi_tier_row(t, part->seq, open) + l->head_base;
+    struct pkvi_copies copies = {.tier = t, .stream = t->compute};
+    for (uint32_t h = 0; part->tokens % PKV_PAGE_TOKENS != 0 && h < l->info.kv_heads; h++) {
+        if (pkvi_page_shared(t, row[h])) {
+            pkv_addr page = 0;
+            PKV_TRY(pkvi_page_take(t, &page));
+            PKV_TRY(pkvi_copies_add(&copies, page, row[h], l->page_bytes));
+            pkvi_page_release(t, &row[h]);
+            row[h] = page;
+            pkvi_pages_dirty(&t->seq[part->seq], open);
+        }
+    }
+    return pkvi_copies_flush(&copies);
 }
 
 /* A STREAMED layer whose few rows go to pages of its own. */
@@ -368,11 +339,12 @@ static enum pkv_status prepare_tail(struct pkvi_tier *t, const struct pkvi_tier_
     uint32_t first = end > t->tail_pages ? end - t->tail_pages : 0;
     first = first > state->first_page ? first : state->first_page;
     PKV_TRY(pkvi_transfer_publish(t, state, first));
-    drop_pages(t, part->seq, layer, state->first_page, first);
+    pkvi_pages_drop(t, part->seq, layer, state->first_page, first);
     state->first_page = first;
     const pkv_addr *row = pkvi_tier_row(t, part->seq, open) + l->head_base;
     const bool reload = part->tokens % PKV_PAGE_TOKENS != 0 && row[0] == 0;
-    PKV_TRY(add_pages(t, part->seq, layer, open, end));
+    PKV_TRY(own_open_page(t, part, layer));
+    PKV_TRY(pkvi_pages_add(t, part->seq, layer, open, end));
     if (reload) { /* it was cut, and lies on the host */
         struct pkvi_copies copies = {.tier = t, .stream = t->compute};
         const pkv_addr from = pkvi_host_block_addr(t, state->block[open]);
@@ -400,7 +372,8 @@ static enum pkv_status prepare(struct pkvi_tier *t, const struct pkvi_tier_part 
                 continue;
             }
             if (!state->streamed) {
-                PKV_TRY(add_pages(t, part->seq, l, open, end));
+                PKV_TRY(own_open_page(t, part, l));
+                PKV_TRY(pkvi_pages_add(t, part->seq, l, open, end));
             } else if (part->rows > PKV_PAGE_TOKENS) {
                 PKV_TRY(prepare_buffered(t, part, l));
             } else {
@@ -411,20 +384,21 @@ static enum pkv_status prepare(struct pkvi_tier *t, const struct pkvi_tier_part 
     return PKV_OK;
 }
 
-/* Views whose first page moved, and changed rows of the page table. */
+/* Views whose first page or rings moved, and changed rows of the page table. */
 static enum pkv_status upload(struct pkvi_tier *t)
 {
     struct pkvi_copies copies = {.tier = t, .stream = t->compute};
-    const uint32_t sequences = t->config.sequences;
     bool views = false;
     for (uint32_t p = 0; p < t->part_count; p++) {
         struct pkvi_tier_seq *seq = &t->seq[t->part[p].seq];
         for (uint32_t l = 0; l < t->config.layers; l++) {
-            struct pkv_kv_view *view = &t->host_views[(uint64_t)l * sequences + t->part[p].seq];
+            struct pkv_kv_view *view = &t->host_views[(uint64_t)l * t->slots + t->part[p].seq];
             const uint32_t first = seq->state[l].first_page;
             views = views || view->first_page != first;
             view->first_page = first;
         }
+        views = views || seq->views_changed;
+        seq->views_changed = false;
         if (seq->dirty_first < seq->dirty_end) {
             const uint64_t row = (uint64_t)t->part[p].seq * t->blocks_max + seq->dirty_first;
             const uint64_t at = row * t->row_entries * sizeof(pkv_addr);
@@ -437,7 +411,7 @@ static enum pkv_status upload(struct pkvi_tier *t)
     }
     if (views) {
         PKV_TRY(pkvi_copies_add(&copies, t->views, t->upload + (t->views - t->tables),
-                                (uint64_t)t->config.layers * sequences * sizeof *t->host_views));
+                                (uint64_t)t->config.layers * t->slots * sizeof *t->host_views));
     }
     return pkvi_copies_flush(&copies);
 }
@@ -451,7 +425,8 @@ enum pkv_status pkvi_tier_begin(struct pkvi_tier *t, const struct pkvi_tier_part
     for (uint32_t p = 0; p < count; p++) {
         struct pkvi_tier_seq *seq = &t->seq[parts[p].seq];
         t->part[p] = parts[p];
-        settle(t, parts[p].seq);
+        pkvi_tier_settle(t, parts[p].seq);
+        PKV_TRY(pkvi_transfer_arrived(t, parts[p].seq));
         seq->buffer_page = buffer_page;
         buffer_page +=
             pkvi_tier_blocks(parts[p].tokens + parts[p].rows) - parts[p].tokens / PKV_PAGE_TOKENS;
@@ -484,7 +459,7 @@ enum pkv_status pkvi_tier_attend(struct pkvi_tier *t, const struct pkvi_tier_row
 {
     struct pkvi_tier_rows r = *rows;
     r.append.views = r.attend.views =
-        t->views + (uint64_t)rows->layer * t->config.sequences * sizeof(struct pkv_kv_view);
+        t->views + (uint64_t)rows->layer * t->slots * sizeof(struct pkv_kv_view);
     PKV_TRY(pkvi_transfer_append(t, &r));
     if (!t->layer[rows->layer].global || t->sizes.tile_tokens == 0) {
         return pkvi_launch(t->compute, t->attend_kernel, &r.attend);
@@ -508,13 +483,14 @@ static void unbuffer(struct pkvi_tier *t, const struct pkvi_tier_part *part, uin
     const struct pkvi_tier_layer *l = &t->layer[layer];
     struct pkvi_tier_state *state = &t->seq[part->seq].state[layer];
     for (uint32_t i = 0; i < state->keep_count * l->info.kv_heads; i++) {
-        release_page(t, &state->kept[i]);
+        pkvi_page_release(t, &state->kept[i]);
     }
-    drop_pages(t, part->seq, layer, state->first_page, pkvi_tier_blocks(part->tokens + part->rows));
+    pkvi_pages_drop(t, part->seq, layer, state->first_page,
+                    pkvi_tier_blocks(part->tokens + part->rows));
     if (state->open_release) {
         pkv_addr *row = pkvi_tier_row(t, part->seq, state->first_page) + l->head_base;
         memcpy(row, state->open_page, l->info.kv_heads * sizeof *row);
-        mark_dirty(&t->seq[part->seq], state->first_page);
+        pkvi_pages_dirty(&t->seq[part->seq], state->first_page);
         state->open_release = false;
     }
     state->buffered = false;
@@ -541,62 +517,12 @@ enum pkv_status pkvi_tier_abort(struct pkvi_tier *t)
     return PKV_OK;
 }
 
-void pkvi_tier_seq_open(struct pkvi_tier *t, uint32_t s)
-{
-    t->seq[s].tokens = 0;
-    t->seq[s].dirty_first = UINT32_MAX;
-    t->seq[s].dirty_end = 0;
-}
-
-/* One layer keeps `full` whole blocks and, where `open`, a part of the next. */
-static enum pkv_status truncate_layer(struct pkvi_tier *t, uint32_t s, uint32_t layer,
-                                      uint32_t full, bool open)
-{
-    struct pkvi_tier_seq *seq = &t->seq[s];
-    struct pkvi_tier_state *state = &seq->state[layer];
-    const uint32_t blocks = pkvi_tier_blocks(seq->tokens), keep = full + open;
-    const bool on_host = open && pkvi_tier_row(t, s, full)[t->layer[layer].head_base] == 0;
-    if (on_host) {
-        PKV_TRY(pkvi_transfer_publish(t, state, full + 1));
-    }
-    drop_pages(t, s, layer, keep, blocks);
-    for (uint32_t b = blocks; t->config.host && b-- > full + on_host;) {
-        if (state->block[b] != PKVI_NO_PLACE) {
-            pkvi_places_release(&t->blocks, state->block[b]);
-            state->block[b] = PKVI_NO_PLACE;
-        }
-    }
-    state->sealed = state->sealed < full ? state->sealed : full;
-    state->published = state->published < full ? state->published : full;
-    state->first_page = state->first_page < full ? state->first_page : full;
-    state->streamed = state->streamed && keep > 0;
-    return PKV_OK;
-}
-
-enum pkv_status pkvi_tier_seq_truncate(struct pkvi_tier *t, uint32_t s, uint32_t tokens)
-{
-    struct pkvi_tier_seq *seq = &t->seq[s];
-    settle(t, s);
-    for (uint32_t l = 0; l < t->config.layers; l++) {
-        if (t->layer[l].global) {
-            PKV_TRY(
-                truncate_layer(t, s, l, tokens / PKV_PAGE_TOKENS, tokens % PKV_PAGE_TOKENS != 0));
-        }
-    }
-    seq->tokens = tokens;
-    return PKV_OK;
-}
-
-void pkvi_tier_seq_close(struct pkvi_tier *t, uint32_t s)
-{
-    (void)pkvi_tier_seq_truncate(t, s, 0); /* to 0 it waits for nothing */
-}
-
 void pkvi_tier_report(struct pkvi_tier *t, struct pkv_kv_report *report_out)
 {
     *report_out = t->report;
-    for (uint32_t s = 0; s < t->config.sequences; s++) {
-        for (uint32_t l = 0; l < t->config.layers; l++) {
+    report_out->pages_used = t->pages.count - t->pages.free_count;
+    for (uint32_t s = 0; s < t->slots; s++) {
+        for (uint32_t l = 0; t->seq[s].share != PKVI_NO_PLACE && l < t->config.layers; l++) {
             report_out->streamed_layers += t->seq[s].state[l].first_page > 0;
         }
     }

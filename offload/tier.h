@@ -28,12 +28,15 @@ enum pkvi_edge {
     PKVI_EDGE_STORE_BUFFER,
     PKVI_EDGE_LOAD_ATTEND,
     PKVI_EDGE_ATTEND_LOAD,
+    PKVI_EDGE_UNPARK_ATTEND,
     PKVI_EDGE_COUNT
 };
 
 struct pkvi_tier_config {
     const struct pkv_layer_info *layer; /* [layers] */
-    uint32_t layers, sequences, context_tokens;
+    uint32_t layers, context_tokens;
+    uint32_t sequences; /* that are on the device at once */
+    uint32_t parked;    /* besides them, in host memory alone; asks for `host` */
     uint32_t step_rows; /* of a row tile, at most */
     uint32_t pass_rows; /* of a pass, at most; more than step_rows only of one sequence */
     enum pkv_kv_type kv_type;
@@ -58,6 +61,8 @@ struct pkvi_tier_sizes {
     /* host */
     uint64_t upload_bytes; /* pinned: what tables_bytes are made of */
     uint64_t host_blocks, host_block_bytes, host_bytes;
+    uint64_t parking_bytes;    /* pinned: rings of a parked sequence */
+    uint64_t parked_bytes;     /* of all of them */
     uint64_t host_state_bytes; /* pageable: states of sequences, lists */
     uint64_t state_bytes;      /* pageable: that, and the tables of places */
     uint64_t full_bytes;  /* K and V of a sequence's global layers at context_tokens, not rounded */
@@ -112,12 +117,42 @@ enum pkv_status pkvi_tier_end(struct pkvi_tier *tier);
 /* Instead of the end: forget the rows of the pass. Nothing may be running on compute. */
 enum pkv_status pkvi_tier_abort(struct pkvi_tier *tier);
 
-/* Sequences by slot. All but open() ask that no pass is running on the device. */
-void pkvi_tier_seq_open(struct pkvi_tier *tier, uint32_t seq);
+/*
+ * Sequences by slot, config.sequences + config.parked of them. All ask that no pass is running on
+ * the device; what they enqueue is ordered before the next pass. PKV_ERR_NO_SLOT: no device memory
+ * is free for one more sequence (open, fork, unpark), or no parking (park).
+ */
+enum pkv_status pkvi_tier_seq_open(struct pkvi_tier *tier, uint32_t seq);
 void pkvi_tier_seq_close(struct pkvi_tier *tier, uint32_t seq);
 /* Forget all tokens from `tokens` <= present ones on; the caller has checked sliding layers.
  * Waits for stores where a block is cut that is not on the device. */
 enum pkv_status pkvi_tier_seq_truncate(struct pkvi_tier *tier, uint32_t seq, uint32_t tokens);
+/*
+ * `to`, which is closed, becomes the same sequence as `from`. Blocks and pages are shared; the one
+ * that either goes on in is copied when it does. Rings are copied, on the device.
+ */
+enum pkv_status pkvi_tier_seq_fork(struct pkvi_tier *tier, uint32_t from, uint32_t to);
+/*
+ * Park: what is not on the host yet (the open block, rings) goes there, and the device's memory is
+ * given back. Waits for these stores. Unpark enqueues the loads of what belongs on the device.
+ */
+enum pkv_status pkvi_tier_seq_park(struct pkvi_tier *tier, uint32_t seq);
+enum pkv_status pkvi_tier_seq_unpark(struct pkvi_tier *tier, uint32_t seq);
+bool pkvi_tier_seq_parked(const struct pkvi_tier *tier, uint32_t seq);
+
+/*
+ * Bytes of whole blocks [first, first + count) of a layer, [block][kv_head][page], to memory or
+ * from it (pinned; of sliding layers: blocks that the ring holds). Waits. Before writing, fill()
+ * makes an open, empty sequence one of `tokens` tokens whose K and V are yet to be written; after,
+ * filled() makes it ready for a pass. After a failure: close it.
+ */
+enum pkv_status pkvi_tier_seq_read(struct pkvi_tier *tier, uint32_t seq, uint32_t layer,
+                                   uint32_t first, uint32_t count, pkv_addr memory);
+enum pkv_status pkvi_tier_seq_fill(struct pkvi_tier *tier, uint32_t seq, uint32_t tokens);
+enum pkv_status pkvi_tier_seq_write(struct pkvi_tier *tier, uint32_t seq, uint32_t layer,
+                                    uint32_t first, uint32_t count, pkv_addr memory);
+enum pkv_status pkvi_tier_seq_filled(struct pkvi_tier *tier, uint32_t seq);
+uint64_t pkvi_tier_block_bytes(const struct pkvi_tier *tier, uint32_t layer);
 
 /* Pages that a sequence keeps in a layer's ring, or in all. */
 uint32_t pkvi_tier_layer_pages(const struct pkvi_tier_config *config, uint32_t layer);

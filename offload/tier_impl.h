@@ -19,8 +19,14 @@ struct pkvi_tier_layer {
     uint32_t page_bytes;       /* 32 entries of one KV head */
     uint32_t head_base;        /* global: its first entry in a row of the page table */
     uint32_t ring_pages;       /* sliding: of a sequence and KV head */
-    pkv_addr ring, ring_table; /* sliding: pages of all sequences, and their tables */
+    pkv_addr ring, ring_table; /* sliding: pages of all shares, and their tables */
 };
+
+/* Of one share. */
+static inline uint64_t pkvi_tier_ring_bytes(const struct pkvi_tier_layer *layer)
+{
+    return (uint64_t)layer->ring_pages * layer->info.kv_heads * layer->page_bytes;
+}
 
 /* One sequence in one global layer. Pages from first_page on are on the device. */
 struct pkvi_tier_state {
@@ -38,6 +44,10 @@ struct pkvi_tier_state {
 
 struct pkvi_tier_seq {
     uint32_t tokens;
+    uint32_t share;       /* of the device's memory: whose rings; PKVI_NO_PLACE = parked, closed */
+    uint32_t parked;      /* where its rings lie in host memory; PKVI_NO_PLACE = not parked */
+    bool arriving;        /* loads of its pages and rings may still run on LOAD */
+    bool views_changed;   /* to upload */
     uint32_t buffer_page; /* of the running pass, where its new pages begin in the buffer */
     bool settle;          /* the last pass left pages in `kept` */
     uint32_t dirty_first, dirty_end; /* rows of the page table to upload */
@@ -51,14 +61,15 @@ struct pkvi_tier {
     struct pkvi_tier_layer *layer; /* [config.layers] */
     uint32_t *demote_order;        /* [global_layers] layer numbers */
     uint32_t row_entries;          /* of the page table: KV heads of all global layers */
+    uint32_t slots; /* sequences that may be open: config.sequences on the device, and parked */
     uint32_t blocks_max, tail_pages;
     uint32_t unit_bytes;         /* of a pool page: the largest layer's */
     uint32_t staging_head_pages; /* KV heads of the widest global layer */
     /* device memory */
     pkv_addr payload, tables; /* the two allocations */
     pkv_addr pool, staging, buffer, carry;
-    pkv_addr views;               /* struct pkv_kv_view [layers][sequences] */
-    pkv_addr table;               /* pkv_addr [sequences][blocks_max][row_entries] */
+    pkv_addr views;               /* struct pkv_kv_view [layers][slots] */
+    pkv_addr table;               /* pkv_addr [slots][blocks_max][row_entries] */
     pkv_addr staging_tables;      /* pkv_addr [layers][slot][tile pages][kv_heads] */
     uint64_t staging_table_bytes; /* of a layer: both slots, the widest layer's heads */
     /* pinned: the same, for the host to write */
@@ -68,14 +79,18 @@ struct pkvi_tier {
     struct pkvi_places pages;  /* of the pool */
     struct pkvi_places blocks; /* of the arena */
     struct pkvi_host_arena *arena;
-    struct pkvi_tier_seq *seq; /* [sequences] */
-    struct pkvi_arena host;    /* its arrays, and all others above and below */
+    struct pkvi_places shares;   /* of the device's memory: quota_pages and rings each */
+    struct pkvi_places parkings; /* in parked_rings: [config.parked][sliding layers] */
+    pkv_addr parked_rings;       /* pinned; 0 = there are none */
+    struct pkvi_tier_seq *seq;   /* [slots] */
+    struct pkvi_arena host;      /* its arrays, and all others above and below */
     /* the running pass */
-    struct pkvi_tier_part *part; /* [sequences] */
+    struct pkvi_tier_part *part; /* [config.sequences] */
     uint32_t part_count;
     /* movement: transfer.c */
     struct pkv_stream *compute, *load, *store;
-    struct pkv_event *appended, *stored, *loaded[PKVI_TIER_SLOTS], *attended[PKVI_TIER_SLOTS];
+    struct pkv_event *appended, *stored, *unparked;
+    struct pkv_event *loaded[PKVI_TIER_SLOTS], *attended[PKVI_TIER_SLOTS];
     struct pkv_event **tile_stored; /* [row tiles of a pass] */
     uint32_t row_tiles;
     struct pkv_span *spans; /* [PKVI_TIER_SPANS] */
@@ -87,6 +102,25 @@ struct pkvi_tier {
 
 /* tier.c: all arrays of the host but places; on a measuring arena their bytes. */
 void pkvi_tier_lay_out_host(struct pkvi_tier *tier, struct pkvi_arena *arena);
+void pkvi_tier_write_views(struct pkvi_tier *tier, uint32_t seq);
+/* What the last pass kept stands in the page table instead of the buffer. */
+void pkvi_tier_settle(struct pkvi_tier *tier, uint32_t seq);
+
+/* pages.c */
+/* PKV_ERR_STATE: all are taken. */
+enum pkv_status pkvi_page_take(struct pkvi_tier *tier, pkv_addr *page_out);
+/* One owner more; an address outside the pool is left alone, as below. */
+void pkvi_page_retain(struct pkvi_tier *tier, pkv_addr page);
+bool pkvi_page_shared(const struct pkvi_tier *tier, pkv_addr page);
+void pkvi_page_release(struct pkvi_tier *tier, pkv_addr *page); /* *page = 0 */
+/* Give back a layer's pages of the blocks [first, end). */
+void pkvi_pages_drop(struct pkvi_tier *tier, uint32_t seq, uint32_t layer, uint32_t first,
+                     uint32_t end);
+/* Pages for the blocks [first, end) where there are none. */
+enum pkv_status pkvi_pages_add(struct pkvi_tier *tier, uint32_t seq, uint32_t layer, uint32_t first,
+                               uint32_t end);
+/* A row of the page table that the next pass uploads. */
+void pkvi_pages_dirty(struct pkvi_tier_seq *seq, uint32_t block);
 
 /* budget.c */
 uint32_t pkvi_tier_blocks(uint32_t tokens);
@@ -127,6 +161,19 @@ enum pkv_status pkvi_transfer_load(struct pkvi_tier *tier, const struct pkvi_tie
                                    uint32_t layer, uint32_t first, uint32_t count, uint32_t slot);
 enum pkv_status pkvi_transfer_loaded(struct pkvi_tier *tier, uint32_t slot);
 enum pkv_status pkvi_transfer_attended(struct pkvi_tier *tier, uint32_t slot);
+/* Pages [first, end) of a layer to or from the host blocks of a sequence: `copies` says on which
+ * stream. */
+enum pkv_status pkvi_transfer_blocks(struct pkvi_copies *copies, uint32_t seq, uint32_t layer,
+                                     uint32_t first, uint32_t end, bool load);
+/* Rings of a share to another one; from a share to a parking, or back. */
+enum pkv_status pkvi_transfer_fork_rings(struct pkvi_tier *tier, uint32_t from, uint32_t to);
+enum pkv_status pkvi_transfer_park_rings(struct pkvi_copies *copies, uint32_t share,
+                                         uint32_t parking, bool load);
+/* STORE goes on, or LOAD, when COMPUTE has done what it was given. */
+enum pkv_status pkvi_transfer_after_compute(struct pkvi_tier *tier, struct pkv_stream *stream);
+/* The loads of a sequence are enqueued; COMPUTE waits for them before it is touched again. */
+enum pkv_status pkvi_transfer_arriving(struct pkvi_tier *tier, uint32_t seq);
+enum pkv_status pkvi_transfer_arrived(struct pkvi_tier *tier, uint32_t seq);
 
 /* stream_attend.c */
 enum pkv_status pkvi_stream_attend(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows,

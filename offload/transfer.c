@@ -12,9 +12,12 @@
  *   load > attend      `loaded[slot]`, recorded on LOAD, awaited by COMPUTE
  *   attend > load      `attended[slot]`, recorded on COMPUTE, awaited by LOAD: a staging slot is
  *                      overwritten only after it was read
+ *   unpark > attend    `unparked`, recorded on LOAD, awaited by COMPUTE before anything touches the
+ *                      sequence again: its pages and rings have come back
  *   upload > refill    the pass's own end: the session begins a pass after the last one has ended
- * Pages that change hands are written by COMPUTE alone (appends, copies from the buffer), so its
- * own order holds what was read from them before.
+ * Pages that change hands are written by COMPUTE (appends, copies from the buffer), so its own
+ * order holds what was read from them before; LOAD, which fills those of an unparked sequence,
+ * first waits for COMPUTE (`appended`).
  */
 #include "offload/tier_impl.h"
 
@@ -40,7 +43,7 @@ enum pkv_status pkvi_copies_flush(struct pkvi_copies *copies)
     return pkvi_copy_async(copies->stream, copies->tier->spans, count);
 }
 
-enum pkv_status pkvi_copies_add(struct pkvi_copies *copies, pkv_addr dst, pkv_addr src,
+static enum pkv_status add_span(struct pkvi_copies *copies, pkv_addr dst, pkv_addr src,
                                 uint64_t bytes)
 {
     struct pkv_span *spans = copies->tier->spans;
@@ -61,6 +64,18 @@ enum pkv_status pkvi_copies_add(struct pkvi_copies *copies, pkv_addr dst, pkv_ad
     return PKV_OK;
 }
 
+enum pkv_status pkvi_copies_add(struct pkvi_copies *copies, pkv_addr dst, pkv_addr src,
+                                uint64_t bytes)
+{
+    while (bytes > PKVI_TIER_COPY_BYTES) {
+        PKV_TRY(add_span(copies, dst, src, PKVI_TIER_COPY_BYTES));
+        dst += PKVI_TIER_COPY_BYTES;
+        src += PKVI_TIER_COPY_BYTES;
+        bytes -= PKVI_TIER_COPY_BYTES;
+    }
+    return add_span(copies, dst, src, bytes);
+}
+
 enum pkv_status pkvi_transfer_open(struct pkvi_tier *t)
 {
     struct pkv_device *device = t->device;
@@ -68,6 +83,7 @@ enum pkv_status pkvi_transfer_open(struct pkvi_tier *t)
     PKV_TRY(pkvi_stream_open(device, PKV_LOAD, NULL, &t->load));
     PKV_TRY(pkvi_event_open(device, false, &t->appended));
     PKV_TRY(pkvi_event_open(device, false, &t->stored));
+    PKV_TRY(pkvi_event_open(device, false, &t->unparked));
     for (uint32_t s = 0; s < PKVI_TIER_SLOTS; s++) {
         PKV_TRY(pkvi_event_open(device, false, &t->loaded[s]));
         PKV_TRY(pkvi_event_open(device, false, &t->attended[s]));
@@ -89,6 +105,7 @@ void pkvi_transfer_close(struct pkvi_tier *t)
         pkvi_event_close(t->attended[s]);
         pkvi_event_close(t->loaded[s]);
     }
+    pkvi_event_close(t->unparked);
     pkvi_event_close(t->stored);
     pkvi_event_close(t->appended);
 }
@@ -159,10 +176,10 @@ static enum pkv_status store_blocks(struct pkvi_tier *t, struct pkvi_copies *cop
     return PKV_OK;
 }
 
-static enum pkv_status after_append(struct pkvi_tier *t)
+enum pkv_status pkvi_transfer_after_compute(struct pkvi_tier *t, struct pkv_stream *stream)
 {
     PKV_TRY(pkvi_event_record(t->appended, t->compute));
-    return await(t, PKVI_EDGE_APPEND_STORE, t->store, t->appended);
+    return await(t, PKVI_EDGE_APPEND_STORE, stream, t->appended);
 }
 
 enum pkv_status pkvi_transfer_store_tile(struct pkvi_tier *t, const struct pkvi_tier_rows *rows)
@@ -176,7 +193,7 @@ enum pkv_status pkvi_transfer_store_tile(struct pkvi_tier *t, const struct pkvi_
             continue;
         }
         if (!any) {
-            PKV_TRY(after_append(t));
+            PKV_TRY(pkvi_transfer_after_compute(t, t->store));
             any = true;
         }
         PKV_TRY(store_blocks(t, &copies, span->view, rows->layer, blocks));
@@ -201,7 +218,7 @@ enum pkv_status pkvi_transfer_store_pass(struct pkvi_tier *t)
                 continue;
             }
             if (!any) {
-                PKV_TRY(after_append(t));
+                PKV_TRY(pkvi_transfer_after_compute(t, t->store));
                 any = true;
             }
             PKV_TRY(store_blocks(t, &copies, part->seq, l, blocks));
@@ -236,7 +253,7 @@ enum pkv_status pkvi_transfer_keep(struct pkvi_tier *t, uint32_t layer)
 
 static void publish_all(struct pkvi_tier *t)
 {
-    for (uint32_t s = 0; s < t->config.sequences; s++) {
+    for (uint32_t s = 0; s < t->slots; s++) {
         for (uint32_t l = 0; l < t->config.layers; l++) {
             t->seq[s].state[l].published = t->seq[s].state[l].sealed;
         }
@@ -307,4 +324,75 @@ enum pkv_status pkvi_transfer_loaded(struct pkvi_tier *t, uint32_t slot)
 enum pkv_status pkvi_transfer_attended(struct pkvi_tier *t, uint32_t slot)
 {
     return pkvi_event_record(t->attended[slot], t->compute);
+}
+
+enum pkv_status pkvi_transfer_blocks(struct pkvi_copies *copies, uint32_t seq, uint32_t layer,
+                                     uint32_t first, uint32_t end, bool load)
+{
+    struct pkvi_tier *t = copies->tier;
+    const struct pkvi_tier_layer *l = &t->layer[layer];
+    const struct pkvi_tier_state *state = &t->seq[seq].state[layer];
+    for (uint32_t b = first; b < end; b++) {
+        const pkv_addr *row = pkvi_tier_row(t, seq, b) + l->head_base;
+        const pkv_addr block = pkvi_host_block_addr(t, state->block[b]);
+        for (uint32_t h = 0; h < l->info.kv_heads; h++) {
+            const pkv_addr host = block + (uint64_t)h * l->page_bytes;
+            PKV_TRY(
+                pkvi_copies_add(copies, load ? row[h] : host, load ? host : row[h], l->page_bytes));
+        }
+    }
+    const uint64_t bytes = (uint64_t)(end - first) * l->info.kv_heads * l->page_bytes;
+    t->report.loaded_bytes += load ? bytes : 0;
+    t->report.stored_bytes += load ? 0 : bytes;
+    return PKV_OK;
+}
+
+enum pkv_status pkvi_transfer_fork_rings(struct pkvi_tier *t, uint32_t from, uint32_t to)
+{
+    struct pkvi_copies copies = {.tier = t, .stream = t->compute};
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        const struct pkvi_tier_layer *layer = &t->layer[l];
+        const uint64_t bytes = pkvi_tier_ring_bytes(layer);
+        if (bytes > 0) {
+            PKV_TRY(pkvi_copies_add(&copies, layer->ring + to * bytes, layer->ring + from * bytes,
+                                    bytes));
+        }
+    }
+    return pkvi_copies_flush(&copies);
+}
+
+enum pkv_status pkvi_transfer_park_rings(struct pkvi_copies *copies, uint32_t share,
+                                         uint32_t parking, bool load)
+{
+    struct pkvi_tier *t = copies->tier;
+    pkv_addr host = t->parked_rings + parking * t->sizes.parking_bytes;
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        const struct pkvi_tier_layer *layer = &t->layer[l];
+        const uint64_t bytes = pkvi_tier_ring_bytes(layer);
+        const pkv_addr ring = layer->ring + share * bytes;
+        if (bytes > 0) {
+            PKV_TRY(pkvi_copies_add(copies, load ? ring : host, load ? host : ring, bytes));
+        }
+        t->report.loaded_bytes += load ? bytes : 0;
+        t->report.stored_bytes += load ? 0 : bytes;
+        host += bytes;
+    }
+    return PKV_OK;
+}
+
+enum pkv_status pkvi_transfer_arriving(struct pkvi_tier *t, uint32_t seq)
+{
+    t->seq[seq].arriving = true;
+    return pkvi_event_record(t->unparked, t->load);
+}
+
+enum pkv_status pkvi_transfer_arrived(struct pkvi_tier *t, uint32_t seq)
+{
+    if (!t->seq[seq].arriving) {
+        return PKV_OK;
+    }
+    for (uint32_t s = 0; s < t->slots; s++) { /* the event is the last one's: all are waited for */
+        t->seq[s].arriving = false;
+    }
+    return await(t, PKVI_EDGE_UNPARK_ATTEND, t->compute, t->unparked);
 }

@@ -41,6 +41,7 @@ struct pkv_session_config {
     uint64_t kv_host_bytes;   /* most host memory for K and V, 0 = what the sequences need */
     uint32_t kv_recent;       /* latest tokens that every layer keeps on the device; default 64 */
     enum pkv_full_resident kv_resident;
+    uint32_t parked_sequences; /* most besides `sequences`, in host memory alone; default 0 */
     uint32_t prompt_rows; /* most rows of a prompt that go through a layer together where layers are
                              streamed; 0 = the context, at most 8192 */
 };
@@ -100,6 +101,25 @@ PKV_API uint32_t pkv_seq_tokens(const struct pkv_seq *seq);
  * changed.
  */
 PKV_API enum pkv_status pkv_seq_truncate(struct pkv_seq *seq, uint32_t tokens);
+
+/*
+ * A second sequence with the same tokens, which goes on by itself. Blocks of 32 tokens are shared;
+ * one is copied once either sequence writes in it. Rings of sliding layers are copied at once.
+ * PKV_ERR_NO_SLOT: all sequences are in use; PKV_ERR_STATE: it is parked.
+ */
+PKV_API enum pkv_status pkv_seq_fork(struct pkv_seq *seq, struct pkv_seq **fork_out);
+
+/*
+ * Park: all K and V stay in host memory, the sequence's device memory is free for another one.
+ * Cost: waits for the copy of at most 31 tokens and the rings of sliding layers. PKV_ERR_NO_SLOT:
+ * parked_sequences are parked; PKV_ERR_STATE: it is parked already. A parked sequence may be cut,
+ * saved and closed, not stand in a step.
+ * Unpark: enqueues the loads of what belongs on the device; a step that takes part waits for them.
+ * PKV_ERR_NO_SLOT: as many sequences as fit are on the device; nothing is changed.
+ */
+PKV_API enum pkv_status pkv_seq_park(struct pkv_seq *seq);
+PKV_API enum pkv_status pkv_seq_unpark(struct pkv_seq *seq);
+PKV_API bool pkv_seq_parked(const struct pkv_seq *seq);
 
 /* Tokens of one sequence that run in a step. A sequence may stand in a step once. */
 struct pkv_step_part {

@@ -315,6 +315,9 @@ static enum pkv_status check_part(const struct pkv_session *s, const struct pkv_
     if (!seq || seq->session != s || !seq->open) {
         return PKV_FAIL(PKV_ERR_INVALID, "step: a sequence that is not open in this session");
     }
+    if (pkv_seq_parked(seq)) {
+        return PKV_FAIL(PKV_ERR_STATE, "step: the sequence is parked: unpark it first");
+    }
     if (part->count == 0 || part->logit_rows > part->count) {
         return PKV_FAIL(PKV_ERR_INVALID, "step: %u tokens with logits of %u rows", part->count,
                         part->logit_rows);

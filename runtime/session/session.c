@@ -1,8 +1,9 @@
 /*
- * session.c: a session's memory and its sequences.
+ * session.c: a session's memory.
  *
- * Owns: the plan, the work buffers, which slot is in use.
- * Refuses to know: what a step does with them (pipeline.c), where K and V are (offload/).
+ * Owns: the plan, the work buffers.
+ * Refuses to know: what a step does with them (pipeline.c), what sequences are (sequence.c), where
+ * K and V are (offload/).
  */
 #include "runtime/session/session.h"
 
@@ -94,6 +95,7 @@ static enum pkv_status plan_tier(struct pkv_session *s)
 {
     struct pkvi_tier_config *tier = &s->tier_config;
     tier->sequences = s->config.sequences;
+    tier->parked = s->config.parked_sequences;
     tier->context_tokens = s->config.context_tokens;
     tier->step_rows = s->config.step_rows;
     tier->pass_rows = s->config.prompt_rows;
@@ -194,6 +196,10 @@ static enum pkv_status check_config(const struct pkv_model *model,
         return PKV_FAIL(PKV_ERR_RANGE, "%u sequences: expected 1 to %u", out->sequences,
                         MOST_SEQUENCES);
     }
+    if (out->parked_sequences > MOST_SEQUENCES) {
+        return PKV_FAIL(PKV_ERR_RANGE, "%u parked sequences: expected 0 to %u",
+                        out->parked_sequences, MOST_SEQUENCES);
+    }
     if (out->step_rows == 0 || out->step_rows > MOST_STEP_ROWS) {
         return PKV_FAIL(PKV_ERR_RANGE, "%u rows a step: expected 1 to %u", out->step_rows,
                         MOST_STEP_ROWS);
@@ -206,8 +212,10 @@ static enum pkv_status check_config(const struct pkv_model *model,
         return PKV_FAIL(PKV_ERR_INVALID, "KV policy %d: expected device or full",
                         (int)out->kv_policy);
     }
-    if (out->kv_policy == PKV_KV_DEVICE && (out->kv_budget_bytes > 0 || out->kv_host_bytes > 0)) {
-        return PKV_FAIL(PKV_ERR_INVALID, "KV policy device has neither a budget nor host memory");
+    if (out->kv_policy == PKV_KV_DEVICE &&
+        (out->kv_budget_bytes > 0 || out->kv_host_bytes > 0 || out->parked_sequences > 0)) {
+        return PKV_FAIL(PKV_ERR_INVALID, "KV policy device has neither a budget nor host memory "
+                                         "nor parked sequences");
     }
     if (out->kv_recent > out->context_tokens) {
         out->kv_recent = out->context_tokens;
@@ -339,7 +347,8 @@ static enum pkv_status refuse_kv(const struct pkv_session *s, uint64_t left_byte
 
 static uint64_t pageable_bytes(const struct pkv_session *s)
 {
-    return s->config.sequences * sizeof *s->seqs + s->tier_sizes.state_bytes;
+    return pkvi_session_slots(s) * sizeof *s->seqs + s->config.sequences * sizeof *s->tier_parts +
+           s->tier_sizes.state_bytes;
 }
 
 static void fill_lines(const struct pkv_session *s, struct pkv_memory_plan *plan)
@@ -358,6 +367,7 @@ static void fill_lines(const struct pkv_session *s, struct pkv_memory_plan *plan
     plan_line(plan, "work buffers of a step", "device",
               s->work_bytes - s->buffers.scratch_bytes - hidden);
     plan_line(plan, "K and V, all blocks", "pinned", tier->host_bytes);
+    plan_line(plan, "K and V, rings of parked sequences", "pinned", tier->parked_bytes);
     plan_line(plan, "page tables to upload", "pinned", tier->upload_bytes);
     plan_line(plan, "logits and staging", "pinned", s->pinned_bytes);
     plan_line(plan, "sequences", "pageable", pageable_bytes(s));
@@ -383,7 +393,8 @@ static enum pkv_status fill_plan(struct pkv_session *s, struct pkv_memory_plan *
     const struct pkvi_tier_sizes *tier = &s->tier_sizes;
     plan->device_asked_bytes = weights + s->work_bytes + tier->device_bytes;
     plan->device_available_bytes = loaded + device.memory_free_bytes;
-    plan->pinned_asked_bytes = s->pinned_bytes + tier->upload_bytes + tier->host_bytes;
+    plan->pinned_asked_bytes =
+        s->pinned_bytes + tier->upload_bytes + tier->host_bytes + tier->parked_bytes;
     plan->pinned_available_bytes = device.memory_free_bytes;
     plan->pageable_asked_bytes = pageable_bytes(s);
     plan->pageable_available_bytes = device.memory_free_bytes;
@@ -392,7 +403,7 @@ static enum pkv_status fill_plan(struct pkv_session *s, struct pkv_memory_plan *
         return refuse_kv(s, limit, "the limit for them");
     }
     uint64_t other = weights - loaded + s->work_bytes + s->pinned_bytes + tier->upload_bytes +
-                     tier->host_bytes + tier->device_bytes - kv_bytes(s);
+                     tier->host_bytes + tier->parked_bytes + tier->device_bytes - kv_bytes(s);
     uint64_t free_bytes = device.memory_free_bytes;
     if (other + kv_bytes(s) > free_bytes) {
         return refuse_kv(s, free_bytes > other ? free_bytes - other : 0, "the device");
@@ -453,16 +464,16 @@ enum pkv_status pkv_session_open(struct pkv_model *model, const struct pkv_sessi
         free(s);
         return status;
     }
-    s->seqs = calloc(s->config.sequences, sizeof *s->seqs);
+    s->seqs = calloc(pkvi_session_slots(s), sizeof *s->seqs);
     s->tier_parts = calloc(s->config.sequences, sizeof *s->tier_parts);
     status = s->seqs && s->tier_parts
                  ? allocate(s)
-                 : PKV_FAIL(PKV_ERR_NO_MEMORY, "table of %u sequences", s->config.sequences);
+                 : PKV_FAIL(PKV_ERR_NO_MEMORY, "table of %u sequences", pkvi_session_slots(s));
     if (status != PKV_OK) {
         pkv_session_close(s);
         return status;
     }
-    for (uint32_t i = 0; i < s->config.sequences; i++) {
+    for (uint32_t i = 0; i < pkvi_session_slots(s); i++) {
         s->seqs[i] = (struct pkv_seq){.session = s, .index = i};
     }
     *session_out = s;
@@ -484,86 +495,6 @@ void pkv_session_close(struct pkv_session *s)
     free(s->seqs);
     free(s->layer_info);
     free(s);
-}
-
-enum pkv_status pkv_seq_open(struct pkv_session *session, struct pkv_seq **seq_out)
-{
-    for (uint32_t i = 0; i < session->config.sequences; i++) {
-        struct pkv_seq *seq = &session->seqs[i];
-        if (!seq->open) {
-            seq->open = true;
-            seq->tokens = 0;
-            seq->high = 0;
-            pkvi_tier_seq_open(session->tier, i);
-            *seq_out = seq;
-            return PKV_OK;
-        }
-    }
-    return PKV_FAIL(PKV_ERR_NO_SLOT, "all %u sequences are in use", session->config.sequences);
-}
-
-void pkv_seq_close(struct pkv_seq *seq)
-{
-    if (seq && seq->open) {
-        /* Of a broken session a pass may still be running: its tables must stay as they are. */
-        if (pkvi_session_wait(seq->session) == PKV_OK && !seq->session->broken) {
-            pkvi_tier_seq_close(seq->session->tier, seq->index);
-        }
-        seq->open = false;
-    }
-}
-
-uint32_t pkv_seq_tokens(const struct pkv_seq *seq)
-{
-    return seq->tokens;
-}
-
-/* The first sliding layer whose ring has lost what a row at `tokens` looks back on, or layers. */
-static uint32_t lost_ring(const struct pkv_seq *seq, uint32_t tokens)
-{
-    const struct pkv_session *s = seq->session;
-    uint32_t l = 0;
-    for (; l < s->model->info.layers; l++) {
-        const struct pkv_layer_info *info = &s->model->layer[l].info;
-        uint64_t ring = (uint64_t)pkvi_tier_layer_pages(&s->tier_config, l) * PKV_PAGE_TOKENS;
-        uint32_t first = tokens + 1 > info->window ? tokens + 1 - info->window : 0;
-        if (info->kind == PKV_LAYER_SLIDING && first + ring < seq->high) {
-            break;
-        }
-    }
-    return l;
-}
-
-bool pkvi_session_rings_hold(const struct pkv_seq *seq, uint32_t tokens)
-{
-    return lost_ring(seq, tokens) == seq->session->model->info.layers;
-}
-
-enum pkv_status pkv_seq_truncate(struct pkv_seq *seq, uint32_t tokens)
-{
-    struct pkv_session *s = seq->session;
-    if (tokens > seq->tokens) {
-        return PKV_FAIL(PKV_ERR_RANGE, "truncate to %u tokens: the sequence has %u", tokens,
-                        seq->tokens);
-    }
-    if (tokens > 0 && tokens < seq->tokens && !pkvi_session_rings_hold(seq, tokens)) {
-        const uint32_t l = lost_ring(seq, tokens);
-        return PKV_FAIL(PKV_ERR_RANGE,
-                        "truncate to %u tokens: layer %u keeps a ring of %u tokens, and %u "
-                        "were written",
-                        tokens, l, pkvi_tier_layer_pages(&s->tier_config, l) * PKV_PAGE_TOKENS,
-                        seq->high);
-    }
-    PKV_TRY(pkvi_session_wait(s));
-    if (s->broken) {
-        return PKV_FAIL(PKV_ERR_STATE, "the session's device failed in an earlier step");
-    }
-    PKV_TRY(pkvi_tier_seq_truncate(s->tier, seq->index, tokens));
-    seq->tokens = tokens;
-    if (tokens == 0) {
-        seq->high = 0;
-    }
-    return PKV_OK;
 }
 
 void pkv_session_kv_report(struct pkv_session *session, struct pkv_kv_report *report_out)

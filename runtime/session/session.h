@@ -1,5 +1,6 @@
 /*
- * session.h: what session.c (memory, sequences) and pipeline.c (one step) share.
+ * session.h: what session.c (memory), sequence.c, save.c (sequences) and pipeline.c (one step)
+ * share.
  *
  * Everything a session needs is laid out by one function, lay_out(), that runs with base 0 to
  * measure and again with the real bases to assign: plan and allocation cannot differ.
@@ -55,13 +56,22 @@ struct pkv_session {
     struct pkv_stream *compute;
     struct pkv_event *done;
     const struct pkv_kernel *kernel[PKV_OP_COUNT];
-    struct pkv_seq *seqs; /* [config.sequences] */
+    struct pkv_seq *seqs; /* [pkvi_session_slots()] */
     bool in_flight;       /* `done` was recorded and not yet waited for */
     bool broken;          /* a device call failed within a step */
 };
 
+/* Sequences that may be open. */
+uint32_t pkvi_session_slots(const struct pkv_session *session);
+
 /* Wait for the pass that runs, if one does. */
 enum pkv_status pkvi_session_wait(struct pkv_session *session);
+
+/* The same before something is done between passes: PKV_ERR_STATE of a broken session. */
+enum pkv_status pkvi_session_rest(struct pkv_session *session);
+
+/* What the tier said: a failure other than a missing slot breaks the session. */
+enum pkv_status pkvi_session_check(struct pkv_session *session, enum pkv_status status);
 
 /* Do the sliding layers still hold what a row at `tokens` looks back on? */
 bool pkvi_session_rings_hold(const struct pkv_seq *seq, uint32_t tokens);

@@ -1,8 +1,8 @@
 /*
- * The KV tier's edges between streams (offload/transfer.c): a prompt through two streamed layers
- * and some steps behind it, in every schedule. With all edges each schedule gives the bits of a
- * tier whose pages are all on the device; without any one of them the adversarial schedule shows
- * the damage at every seed.
+ * The KV tier's edges between streams (offload/transfer.c): a sequence that is parked, a prompt
+ * through two streamed layers and some steps behind it, in every schedule. With all edges each
+ * schedule gives the bits of a tier whose pages are all on the device; without any one of them the
+ * adversarial schedule shows the damage at every seed.
  */
 #include "offload/tier.h"
 #include "tests/support/pkv_test.h"
@@ -18,7 +18,8 @@ enum {
     HEADS = 2,
     KV_HEADS = 1,
     DIM = 32,
-    SHORT = 64, /* the first pass: all layers are dense */
+    PARK = 40,  /* of the first pass: then it is parked, and another sequence has its memory */
+    SHORT = 64, /* the first two passes: all layers are dense */
     LONG = 900, /* the second: none is */
     STEPS = 3,
     TOKENS = SHORT + LONG + STEPS,
@@ -36,12 +37,14 @@ static const struct {
     [PKVI_EDGE_STORE_BUFFER] = {"store > buffer", PKV_COMPUTE, false},
     [PKVI_EDGE_LOAD_ATTEND] = {"load > attend", PKV_COMPUTE, true},
     [PKVI_EDGE_ATTEND_LOAD] = {"attend > load", PKV_LOAD, true},
+    [PKVI_EDGE_UNPARK_ATTEND] = {"unpark > attend", PKV_COMPUTE, true},
 };
 
 static float q[LAYERS][TOKENS][HEADS * DIM], k[LAYERS][TOKENS][KV_HEADS * DIM],
     v[LAYERS][TOKENS][KV_HEADS * DIM];
 static float want[LAYERS][TOKENS][HEADS * DIM], got[LAYERS][TOKENS][HEADS * DIM];
-static struct pkv_row_span spans[TOKENS]; /* by its first token: nothing is overwritten */
+static float other[LAYERS][TOKENS][HEADS * DIM];
+static struct pkv_row_span spans[2][TOKENS]; /* by its first token: nothing is overwritten */
 
 struct run {
     struct pkv_device *device;
@@ -50,6 +53,7 @@ struct run {
     struct pkvi_tier *tier;
     void *scratch;
     uint64_t scratch_bytes;
+    uint32_t seq;
 };
 
 static void open_run(struct run *run, const struct pkv_device_config *device, bool host,
@@ -64,6 +68,7 @@ static void open_run(struct run *run, const struct pkv_device_config *device, bo
     struct pkvi_tier_config config = {.layer = layers,
                                       .layers = LAYERS,
                                       .sequences = 1,
+                                      .parked = host,
                                       .context_tokens = TOKENS,
                                       .step_rows = STEP_ROWS,
                                       .pass_rows = TOKENS,
@@ -84,7 +89,7 @@ static void open_run(struct run *run, const struct pkv_device_config *device, bo
         pkvi_attend_scratch_bytes(STEP_ROWS, TOKENS, HEADS, KV_HEADS, DIM, device->threads);
     run->scratch = aligned_alloc(64, (run->scratch_bytes + 63) / 64 * 64);
     assert_non_null(run->scratch);
-    pkvi_tier_seq_open(run->tier, 0);
+    assert_ok(pkvi_tier_seq_open(run->tier, 0));
 }
 
 static void close_run(struct run *run)
@@ -101,12 +106,13 @@ static void close_run(struct run *run)
 static void unit(struct run *run, uint32_t layer, uint32_t tile, uint32_t first, uint32_t rows,
                  bool last, float out[TOKENS][HEADS * DIM])
 {
-    spans[first] = (struct pkv_row_span){.rows = rows, .first_position = first};
+    struct pkv_row_span *span = &spans[run->seq][first];
+    *span = (struct pkv_row_span){.view = run->seq, .rows = rows, .first_position = first};
     struct pkvi_tier_rows args = {
-        .layer = layer, .row_tile = tile, .last_tile = last, .host_spans = &spans[first]};
+        .layer = layer, .row_tile = tile, .last_tile = last, .host_spans = span};
     args.append = (struct pkv_args_append){.k = pkvi_addr(k[layer][first]),
                                            .v = pkvi_addr(v[layer][first]),
-                                           .spans = pkvi_addr(&spans[first]),
+                                           .spans = pkvi_addr(span),
                                            .kv_type = PKV_KV_F32,
                                            .span_count = 1,
                                            .rows = rows,
@@ -116,7 +122,7 @@ static void unit(struct run *run, uint32_t layer, uint32_t tile, uint32_t first,
                                            .v_stride = KV_HEADS * DIM};
     args.attend =
         (struct pkv_args_attend){.q = pkvi_addr(q[layer][first]),
-                                 .spans = pkvi_addr(&spans[first]),
+                                 .spans = pkvi_addr(span),
                                  .out = {.cols = HEADS * DIM, .f32 = pkvi_addr(out[first])},
                                  .scratch = pkvi_addr(run->scratch),
                                  .scratch_bytes = run->scratch_bytes,
@@ -135,7 +141,7 @@ static void unit(struct run *run, uint32_t layer, uint32_t tile, uint32_t first,
 static void pass(struct run *run, uint32_t first, uint32_t rows,
                  float out[LAYERS][TOKENS][HEADS * DIM])
 {
-    const struct pkvi_tier_part part = {.seq = 0, .tokens = first, .rows = rows};
+    const struct pkvi_tier_part part = {.seq = run->seq, .tokens = first, .rows = rows};
     assert_ok(pkvi_tier_begin(run->tier, &part, 1));
     for (uint32_t l = 0; l < LAYERS; l++) {
         for (uint32_t at = 0; at < rows; at += STEP_ROWS) {
@@ -148,6 +154,18 @@ static void pass(struct run *run, uint32_t first, uint32_t rows,
     assert_ok(pkvi_event_sync(run->done));
 }
 
+/* Another sequence fills the device memory of the first one meanwhile, with other values. */
+static void park(struct run *run)
+{
+    assert_ok(pkvi_tier_seq_park(run->tier, 0));
+    run->seq = 1;
+    assert_ok(pkvi_tier_seq_open(run->tier, 1));
+    pass(run, 0, STEP_ROWS, other);
+    pkvi_tier_seq_close(run->tier, 1);
+    run->seq = 0;
+    assert_ok(pkvi_tier_seq_unpark(run->tier, 0));
+}
+
 static void run_all(const struct pkv_device_config *device, bool host, bool past, uint32_t dropped,
                     float out[LAYERS][TOKENS][HEADS * DIM])
 {
@@ -156,7 +174,9 @@ static void run_all(const struct pkv_device_config *device, bool host, bool past
     memset(out, 0, sizeof want);
     open_run(&run, device, host, dropped);
     if (past) {
-        pass(&run, 0, SHORT, out);
+        pass(&run, 0, PARK, out);
+        park(&run);
+        pass(&run, PARK, SHORT - PARK, out);
     }
     if (host) {
         pass(&run, past ? SHORT : 0, past ? LONG : SHORT + LONG, out);

@@ -31,6 +31,7 @@ void pkvt_engine_open(struct pkvt_engine *engine, const char *path,
     engine->config.kv_recent = options->recent ? options->recent : engine->config.kv_recent;
     engine->config.kv_resident = options->resident;
     engine->config.prompt_rows = options->prompt_rows;
+    engine->config.parked_sequences = options->parked;
     assert_ok(pkv_session_open(engine->model, &engine->config, &engine->session));
     assert_ok(pkv_tokenizer_open(path, &engine->tokenizer));
 }

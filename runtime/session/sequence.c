@@ -1,0 +1,152 @@
+/*
+ * sequence.c: sequences of a session: which are open, how many tokens they have, and what of the
+ * past their sliding layers still hold. Where K and V are is the tier's to know.
+ */
+#include "runtime/base/check.h"
+#include "runtime/session/session.h"
+
+uint32_t pkvi_session_slots(const struct pkv_session *s)
+{
+    return s->config.sequences + s->config.parked_sequences;
+}
+
+enum pkv_status pkvi_session_rest(struct pkv_session *s)
+{
+    PKV_TRY(pkvi_session_wait(s));
+    return s->broken ? PKV_FAIL(PKV_ERR_STATE, "the session's device failed in an earlier step")
+                     : PKV_OK;
+}
+
+enum pkv_status pkvi_session_check(struct pkv_session *s, enum pkv_status status)
+{
+    s->broken = s->broken || (status != PKV_OK && status != PKV_ERR_NO_SLOT);
+    return status;
+}
+
+static enum pkv_status free_slot(struct pkv_session *s, struct pkv_seq **seq_out)
+{
+    for (uint32_t i = 0; i < pkvi_session_slots(s); i++) {
+        if (!s->seqs[i].open) {
+            *seq_out = &s->seqs[i];
+            return PKV_OK;
+        }
+    }
+    return PKV_FAIL(PKV_ERR_NO_SLOT, "all %u sequences are in use", pkvi_session_slots(s));
+}
+
+enum pkv_status pkv_seq_open(struct pkv_session *session, struct pkv_seq **seq_out)
+{
+    struct pkv_seq *seq = NULL;
+    PKV_TRY(free_slot(session, &seq));
+    PKV_TRY(pkvi_tier_seq_open(session->tier, seq->index));
+    seq->open = true;
+    seq->tokens = seq->high = 0;
+    *seq_out = seq;
+    return PKV_OK;
+}
+
+void pkv_seq_close(struct pkv_seq *seq)
+{
+    if (seq && seq->open) {
+        /* Of a broken session a pass may still be running: its tables must stay as they are. */
+        if (pkvi_session_rest(seq->session) == PKV_OK) {
+            pkvi_tier_seq_close(seq->session->tier, seq->index);
+        }
+        seq->open = false;
+    }
+}
+
+uint32_t pkv_seq_tokens(const struct pkv_seq *seq)
+{
+    return seq->tokens;
+}
+
+/* The first sliding layer whose ring has lost what a row at `tokens` looks back on, or layers. */
+static uint32_t lost_ring(const struct pkv_seq *seq, uint32_t tokens)
+{
+    const struct pkv_session *s = seq->session;
+    uint32_t l = 0;
+    for (; l < s->model->info.layers; l++) {
+        const struct pkv_layer_info *info = &s->model->layer[l].info;
+        uint64_t ring = (uint64_t)pkvi_tier_layer_pages(&s->tier_config, l) * PKV_PAGE_TOKENS;
+        uint32_t first = tokens + 1 > info->window ? tokens + 1 - info->window : 0;
+        if (info->kind == PKV_LAYER_SLIDING && first + ring < seq->high) {
+            break;
+        }
+    }
+    return l;
+}
+
+bool pkvi_session_rings_hold(const struct pkv_seq *seq, uint32_t tokens)
+{
+    return lost_ring(seq, tokens) == seq->session->model->info.layers;
+}
+
+enum pkv_status pkv_seq_truncate(struct pkv_seq *seq, uint32_t tokens)
+{
+    struct pkv_session *s = seq->session;
+    if (tokens > seq->tokens) {
+        return PKV_FAIL(PKV_ERR_RANGE, "truncate to %u tokens: the sequence has %u", tokens,
+                        seq->tokens);
+    }
+    if (tokens > 0 && tokens < seq->tokens && !pkvi_session_rings_hold(seq, tokens)) {
+        const uint32_t l = lost_ring(seq, tokens);
+        return PKV_FAIL(PKV_ERR_RANGE,
+                        "truncate to %u tokens: layer %u keeps a ring of %u tokens, and %u "
+                        "were written",
+                        tokens, l, pkvi_tier_layer_pages(&s->tier_config, l) * PKV_PAGE_TOKENS,
+                        seq->high);
+    }
+    PKV_TRY(pkvi_session_rest(s));
+    PKV_TRY(pkvi_session_check(s, pkvi_tier_seq_truncate(s->tier, seq->index, tokens)));
+    seq->tokens = tokens;
+    if (tokens == 0) {
+        seq->high = 0;
+    }
+    return PKV_OK;
+}
+
+static enum pkv_status check_parked(const struct pkv_seq *seq, bool parked)
+{
+    if (pkv_seq_parked(seq) != parked) {
+        return PKV_FAIL(PKV_ERR_STATE, parked ? "the sequence is not parked"
+                                              : "the sequence is parked: unpark it first");
+    }
+    return PKV_OK;
+}
+
+enum pkv_status pkv_seq_fork(struct pkv_seq *seq, struct pkv_seq **fork_out)
+{
+    struct pkv_session *s = seq->session;
+    struct pkv_seq *fork = NULL;
+    PKV_TRY(pkvi_session_rest(s));
+    PKV_TRY(check_parked(seq, false));
+    PKV_TRY(free_slot(s, &fork));
+    PKV_TRY(pkvi_session_check(s, pkvi_tier_seq_fork(s->tier, seq->index, fork->index)));
+    fork->open = true;
+    fork->tokens = seq->tokens;
+    fork->high = seq->high;
+    *fork_out = fork;
+    return PKV_OK;
+}
+
+bool pkv_seq_parked(const struct pkv_seq *seq)
+{
+    return pkvi_tier_seq_parked(seq->session->tier, seq->index);
+}
+
+enum pkv_status pkv_seq_park(struct pkv_seq *seq)
+{
+    struct pkv_session *s = seq->session;
+    PKV_TRY(pkvi_session_rest(s));
+    PKV_TRY(check_parked(seq, false));
+    return pkvi_session_check(s, pkvi_tier_seq_park(s->tier, seq->index));
+}
+
+enum pkv_status pkv_seq_unpark(struct pkv_seq *seq)
+{
+    struct pkv_session *s = seq->session;
+    PKV_TRY(pkvi_session_rest(s));
+    PKV_TRY(check_parked(seq, true));
+    return pkvi_session_check(s, pkvi_tier_seq_unpark(s->tier, seq->index));
+}
