@@ -65,7 +65,7 @@ pip_download() {
 # What a fresh Debian 12 lacks: for building and running, and for all of the checks on top of that.
 # shellcheck disable=SC2034 # used by the scripts that source this
 BUILD_PACKAGES=(build-essential cmake ninja-build pkg-config python3 python3-pip
-    libhwloc-dev libnuma-dev libpcre2-dev libjansson-dev libcmocka-dev libedit-dev)
+    libhwloc-dev libnuma-dev libpcre2-dev libjansson-dev libxxhash-dev libcmocka-dev libedit-dev)
 # shellcheck disable=SC2034
 CHECK_PACKAGES=(clang clang-format libclang-rt-14-dev libsimde-dev
     qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross)

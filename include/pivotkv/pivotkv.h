@@ -6,6 +6,7 @@
 #include "pivotkv/log.h"
 #include "pivotkv/model.h"
 #include "pivotkv/sampler.h"
+#include "pivotkv/saved.h"
 #include "pivotkv/session.h"
 #include "pivotkv/status.h"
 #include "pivotkv/text.h"

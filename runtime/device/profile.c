@@ -16,6 +16,7 @@
 
 #include "pivotkv/version.h"
 #include "runtime/base/check.h"
+#include "runtime/base/file.h"
 
 #define SCHEMA "pivotkv/profile/1"
 #define MOST_GBPS 1e6
@@ -356,84 +357,20 @@ enum pkv_status pkvi_profile_format(const struct pkvi_profile *p, char **text_ou
     return PKV_OK;
 }
 
-/* The file that becomes `path` later, and its name. */
-static enum pkv_status open_beside(const char *path, char *name, size_t name_bytes, int *file_out)
-{
-    struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {
-        return PKV_FAIL(PKV_ERR_IO, "%.200s: is there and is no regular file", path);
-    }
-    if (snprintf(name, name_bytes, "%s.%ld.tmp", path, (long)getpid()) >= (int)name_bytes) {
-        return PKV_FAIL(PKV_ERR_IO, "%.200s: %s", path, strerror(ENAMETOOLONG));
-    }
-    *file_out = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (*file_out < 0) {
-        return PKV_FAIL(PKV_ERR_IO, "%.200s: cannot write beside it: %s", path, strerror(errno));
-    }
-    return PKV_OK;
-}
-
 enum pkv_status pkvi_profile_probe(const char *path)
 {
-    char name[4096];
-    int file;
-    if (!path || path[0] == '\0') {
-        return PKV_FAIL(PKV_ERR_INVALID, "write a profile: no path");
-    }
-    PKV_TRY(open_beside(path, name, sizeof name, &file));
-    close(file);
-    (void)unlink(name);
+    struct pkvi_new_file file;
+    PKV_TRY(pkvi_new_file_open(path, &file));
+    pkvi_new_file_discard(&file);
     return PKV_OK;
-}
-
-static int write_all(int file, const char *text, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t written = write(file, text, bytes);
-        if (written < 0 && errno != EINTR) {
-            return errno;
-        }
-        text += written > 0 ? written : 0;
-        bytes -= written > 0 ? (size_t)written : 0;
-    }
-    return fsync(file) == 0 ? 0 : errno;
-}
-
-/* The rename itself lasts only when the folder is on disk too; a file system that cannot do that
- * has done what it can. */
-static void sync_folder(const char *path)
-{
-    char folder[4096];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash) {
-        slash[slash == folder] = '\0';
-    }
-    int file = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (file >= 0) {
-        (void)fsync(file);
-        close(file);
-    }
 }
 
 static enum pkv_status replace_file(const char *path, const char *text)
 {
-    char name[4096];
-    int file;
-    PKV_TRY(open_beside(path, name, sizeof name, &file));
-    int error = write_all(file, text, strlen(text));
-    if (close(file) != 0 && error == 0 && errno != EINTR) {
-        error = errno;
-    }
-    if (error == 0 && rename(name, path) != 0) {
-        error = errno;
-    }
-    if (error != 0) {
-        (void)unlink(name);
-        return PKV_FAIL(PKV_ERR_IO, "%.200s: not written: %s", path, strerror(error));
-    }
-    sync_folder(path);
-    return PKV_OK;
+    struct pkvi_new_file file;
+    PKV_TRY(pkvi_new_file_open(path, &file));
+    pkvi_new_file_write(&file, text, strlen(text));
+    return pkvi_new_file_commit(&file);
 }
 
 enum pkv_status pkvi_profile_write(const char *path, const struct pkvi_profile *profile)

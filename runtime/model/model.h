@@ -46,6 +46,9 @@ struct pkv_model {
     struct pkvi_act_need need_in, need_attn, need_ffn; /* of all layers and the output */
     pkv_addr weights;                                  /* one device allocation */
     uint64_t weights_bytes;
+    /* Of every vector and the beginning of every matrix, as they stand in the file: another model,
+     * or another training of this one, has another identity. 0 = no weights were read. */
+    uint64_t identity;
 };
 
 /*

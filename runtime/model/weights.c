@@ -12,12 +12,14 @@
 
 #include "kernels/pack.h"
 #include "runtime/base/check.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/thread.h"
 #include "runtime/device/device.h"
 #include "runtime/model/model.h"
 
 #define STAGING_BYTES ((uint64_t)8 << 20)
 #define SOURCE_BYTES ((uint64_t)256 << 10) /* a thread reads at once, or 16 rows */
+#define IDENTITY_BYTES ((uint64_t)4096)    /* of a matrix */
 #define ALIGN_BYTES 256u
 #define ITEMS_A_LAYER 20u /* 7 matrices, 3 biases, 6 norms at most */
 
@@ -284,6 +286,24 @@ static enum pkv_status load_matrix(struct loader *loader, const struct item *ite
     return PKV_OK;
 }
 
+static void identify(struct loader *loader, const void *data, uint64_t bytes)
+{
+    loader->model->identity = pkvi_hash(data, bytes, loader->model->identity);
+}
+
+static enum pkv_status identify_matrix(struct loader *loader, const struct pkvi_weight *weight)
+{
+    const struct pkvi_gguf_tensor *tensor = weight->tensor;
+    const uint64_t row_bytes = pkvi_weight_row_bytes(tensor->weight_type, weight->cols);
+    const uint64_t bytes = weight->rows * row_bytes, shape[] = {weight->rows, weight->cols};
+    const uint64_t head = bytes < IDENTITY_BYTES ? bytes : IDENTITY_BYTES;
+    identify(loader, shape, sizeof shape);
+    PKV_TRY(
+        pkvi_gguf_read(loader->gguf, tensor, weight->first_row * row_bytes, head, loader->source));
+    identify(loader, loader->source, head);
+    return PKV_OK;
+}
+
 static enum pkv_status load_vector(struct loader *loader, const struct item *item)
 {
     if (item->bytes > STAGING_BYTES) {
@@ -296,6 +316,7 @@ static enum pkv_status load_vector(struct loader *loader, const struct item *ite
     } else {
         memcpy(staging, item->memory, item->bytes);
     }
+    identify(loader, staging, item->bytes);
     PKV_TRY(send(loader, item->offset, item->bytes));
     *item->addr = loader->model->weights + item->offset;
     return PKV_OK;
@@ -305,7 +326,12 @@ static enum pkv_status load_items(struct loader *loader, const struct list *list
 {
     for (uint32_t i = 0; i < list->count; i++) {
         const struct item *item = &list->item[i];
-        PKV_TRY(item->weight ? load_matrix(loader, item) : load_vector(loader, item));
+        if (item->weight) {
+            PKV_TRY(identify_matrix(loader, item->weight));
+            PKV_TRY(load_matrix(loader, item));
+        } else {
+            PKV_TRY(load_vector(loader, item));
+        }
     }
     return PKV_OK;
 }

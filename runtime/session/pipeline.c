@@ -222,6 +222,12 @@ static enum pkv_status feed_forward(const struct step *step, const struct pkvi_m
     return add_to_residual(step, &layer->down, act, layer->post_ffn_norm);
 }
 
+bool pkvi_session_long_rope(const struct pkv_session *s, uint32_t set)
+{
+    const struct pkvi_model_rope *rope = &s->model->rope[set];
+    return rope->freq_long && s->config.context_tokens > rope->short_context;
+}
+
 static enum pkv_status embed_rows(const struct step *step)
 {
     const struct pkv_session *s = step->session;
@@ -234,7 +240,7 @@ static enum pkv_status embed_rows(const struct step *step)
     PKV_TRY(run(step, PKV_OP_EMBED, &embed));
     for (uint32_t i = 0; i < model->rope_count; i++) {
         const struct pkvi_model_rope *rope = &model->rope[i];
-        bool use_long = rope->freq_long && s->config.context_tokens > rope->short_context;
+        const bool use_long = pkvi_session_long_rope(s, i);
         struct pkv_args_rope_table table = {.positions = s->buffers.positions,
                                             .freq = use_long ? rope->freq_long : rope->freq,
                                             .table = s->buffers.rope[i],

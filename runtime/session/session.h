@@ -73,6 +73,9 @@ enum pkv_status pkvi_session_rest(struct pkv_session *session);
 /* What the tier said: a failure other than a missing slot breaks the session. */
 enum pkv_status pkvi_session_check(struct pkv_session *session, enum pkv_status status);
 
+/* Does this set of rotary frequencies have others for long contexts, and are they used? */
+bool pkvi_session_long_rope(const struct pkv_session *session, uint32_t set);
+
 /* Do the sliding layers still hold what a row at `tokens` looks back on? */
 bool pkvi_session_rings_hold(const struct pkv_seq *seq, uint32_t tokens);
 

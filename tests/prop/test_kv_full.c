@@ -25,9 +25,10 @@ static const char *const models[] = {"llama_q4_1", "gemma3", "llama", "qwen3"};
 struct pair {
     struct pkvt_engine plain, tier;
     struct pkv_seq *a[SEQUENCES], *b[SEQUENCES];
-    uint32_t streamed; /* steps that ended with a streamed layer */
-    uint32_t within;   /* prompts canceled within a pass */
-    uint32_t parked;   /* times that a sequence was */
+    uint32_t streamed;         /* steps that ended with a streamed layer */
+    uint32_t within;           /* prompts canceled within a pass */
+    uint32_t parked, reloaded; /* times that a sequence was */
+    char file[64];
 };
 
 static uint32_t canceled_within; /* of all seeds */
@@ -43,6 +44,7 @@ static void open_pair(struct pair *pair, const char *name, uint32_t permille, ui
                                           .step_rows = STEP_ROWS};
     snprintf(file, sizeof file, "golden/tiny/%s.gguf", name);
     memset(pair, 0, sizeof *pair);
+    snprintf(pair->file, sizeof pair->file, "kv_full.%ld.kv", (long)getpid());
     pkvt_engine_open(&pair->plain, pkvt_path(file), &options);
     struct pkv_memory_plan plan;
     assert_ok(pkv_session_plan(pair->plain.model, &pair->plain.config, &plan));
@@ -192,6 +194,31 @@ static void close_both(struct pair *pair, uint32_t s)
     pair->a[s] = pair->b[s] = NULL;
 }
 
+/* A sequence goes on from a file: its own, or what the other session saved of it. */
+static void random_reload(struct pair *pair, struct pkvt_rng *rng)
+{
+    const uint32_t s = pkvt_rng_below(rng, SEQUENCES), tokens = pkv_seq_tokens(pair->a[s]);
+    struct pkv_seq *from = pkvt_rng_below(rng, 2) ? pair->a[s] : pair->b[s];
+    int32_t ids[CONTEXT];
+    const struct pkv_saved_info info = {
+        .ids = ids, .id_count = tokens, .note = "x", .note_bytes = 1};
+    struct pkv_saved *saved = NULL;
+    random_ids(rng, ids, tokens);
+    if (tokens == 0) {
+        assert_status(pkv_seq_save(from, pair->file, &info), PKV_ERR_RANGE);
+        return;
+    }
+    assert_ok(pkv_seq_save(from, pair->file, &info));
+    pkv_seq_close(pair->b[s]);
+    pair->b[s] = NULL;
+    make_room(pair, rng, s);
+    assert_ok(pkv_saved_open(pair->file, &saved));
+    assert_ok(pkv_seq_load(pair->tier.session, saved, &pair->b[s]));
+    pkv_saved_close(saved);
+    assert_int_equal(pkv_seq_tokens(pair->b[s]), tokens);
+    pair->reloaded++;
+}
+
 /* One sequence's place is taken by a fork of another. */
 static void random_fork(struct pair *pair, struct pkvt_rng *rng)
 {
@@ -292,6 +319,8 @@ static void run_seed(const char *name, uint32_t permille, uint64_t seed, uint32_
             canceled_prompt(&pair, &rng, seed, i);
         } else if (kind == 3) {
             random_fork(&pair, &rng);
+        } else if (kind == 4) {
+            random_reload(&pair, &rng);
         } else {
             random_step(&pair, &rng, seed, i);
         }
@@ -309,7 +338,8 @@ static void run_seed(const char *name, uint32_t permille, uint64_t seed, uint32_
     }
     pkv_session_kv_report(pair.tier.session, &report);
     assert_int_equal(report.pages_used, 0); /* nothing was lost on the way */
-    assert_true(pair.parked > 0);
+    assert_true(pair.parked > 0 && pair.reloaded > 0);
+    unlink(pair.file);
     canceled_within += pair.within;
     close_pair(&pair);
 }
