@@ -44,7 +44,7 @@ static void open_pair(struct pair *pair, const char *name, uint32_t permille, ui
                                           .step_rows = STEP_ROWS};
     snprintf(file, sizeof file, "golden/tiny/%s.gguf", name);
     memset(pair, 0, sizeof *pair);
-    snprintf(pair->file, sizeof pair->file, "kv_full.%ld.kv", (long)getpid());
+    snprintf(pair->file, sizeof pair->file, P_tmpdir "/kv_full.%ld.kv", (long)getpid());
     pkvt_engine_open(&pair->plain, pkvt_path(file), &options);
     struct pkv_memory_plan plan;
     assert_ok(pkv_session_plan(pair->plain.model, &pair->plain.config, &plan));
