@@ -35,6 +35,9 @@ struct pkv_saved_info {
 PKV_API enum pkv_status pkv_seq_save(struct pkv_seq *seq, const char *path,
                                      const struct pkv_saved_info *info);
 
+/* Could a file be written there? Looks before work is done for it; leaves nothing. */
+PKV_API enum pkv_status pkv_saved_probe(const char *path);
+
 /*
  * Open a file and check it: all but K and V themselves. PKV_ERR_IO: it cannot be read, is no
  * regular file. PKV_ERR_CORRUPT: not such a file, shorter or longer than it says, a checksum does

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #define PIECE_TOKENS ((size_t)512)
+#define LONG_PIECE_TOKENS ((size_t)8192) /* where layers are streamed: all of it once a piece */
 
 const char *pkvi_finish_name(enum pkvi_finish finish)
 {
@@ -162,15 +163,31 @@ static enum pkvi_finish decode(struct pkvi_answer *answer, struct pkv_seq *seq, 
     }
 }
 
+bool pkvi_seq_cut(struct pkv_seq *seq, size_t *left_out, size_t tokens)
+{
+    enum pkv_status status = pkv_seq_truncate(seq, (uint32_t)tokens);
+    if (status == PKV_ERR_RANGE) {
+        status = pkv_seq_truncate(seq, 0);
+    }
+    if (status != PKV_OK) {
+        pkvi_say_library_failure();
+    }
+    *left_out = pkv_seq_tokens(seq);
+    return status == PKV_OK;
+}
+
 /* The prompt from `at` on; a long one in pieces, so that its progress can be seen. */
 static enum pkv_status feed(struct pkvi_answer *answer, struct pkv_seq *seq, size_t at,
                             const float **logits_out)
 {
+    const struct pkv_memory_plan *plan = &answer->engine->plan;
+    const bool streamed = plan->kv_dense_layers < plan->kv_global_layers;
+    const size_t piece = streamed ? LONG_PIECE_TOKENS : PIECE_TOKENS;
     bool is_long = answer->prompt_count - at > 2 * PIECE_TOKENS;
     enum pkv_status status = PKV_OK;
     while (status == PKV_OK && at < answer->prompt_count) {
         size_t left = answer->prompt_count - at;
-        size_t count = left < PIECE_TOKENS ? left : PIECE_TOKENS;
+        size_t count = left < piece ? left : piece;
         if (is_long) {
             pkvi_say_progress("prompt   %zu of %zu tokens", at, answer->prompt_count);
         }

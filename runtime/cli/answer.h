@@ -48,6 +48,10 @@ bool pkvi_answer_open(struct pkvi_answer *answer, struct pkvi_engine *engine,
                       const struct pkvi_answer_config *config);
 void pkvi_answer_close(struct pkvi_answer *answer);
 
+/* Cut a sequence to `tokens`, or to nothing where sliding layers no longer hold what is needed;
+ * *left_out: tokens that it has then. Words its own failure: false. */
+bool pkvi_seq_cut(struct pkv_seq *seq, size_t *left_out, size_t tokens);
+
 /*
  * Feed ids[cached..prompt_count) to the sequence, whose cache holds the ids before, and generate
  * until something ends it; limit < 0: none. Allocates nothing while it prints only.

@@ -5,6 +5,7 @@
 
 #include "runtime/cli/answer.h"
 #include "runtime/cli/cli.h"
+#include "runtime/cli/kept.h"
 #include "runtime/cli/lines.h"
 
 #define CONTEXT_DEFAULT 8192u
@@ -12,6 +13,7 @@
 struct chat {
     struct pkvi_engine_options options;
     struct pkvi_sampling sampling;
+    struct pkvi_kept kept;
     const char *system;
     const char *family; /* NULL = the file's own */
     int family_index;
@@ -49,13 +51,20 @@ static const struct pkvi_usage usage = {
 static int parse(struct chat *c, int argc, char **argv)
 {
     const struct pkvi_option_set sets[] = {
-        pkvi_engine_file_options(&c->options),    PKV_OPTION_SET(options, c),
-        pkvi_engine_context_options(&c->options), pkvi_sampling_options(&c->sampling),
-        pkvi_engine_device_options(&c->options),  pkvi_engine_quiet_option(&c->options),
+        pkvi_engine_file_options(&c->options),
+        PKV_OPTION_SET(options, c),
+        pkvi_engine_context_options(&c->options),
+        pkvi_sampling_options(&c->sampling),
+        pkvi_kept_options(&c->kept),
+        pkvi_engine_device_options(&c->options),
+        pkvi_engine_quiet_option(&c->options),
     };
     int code = pkvi_options_parse(&usage, sets, sizeof sets / sizeof sets[0], argc, argv, NULL);
     if (code != PKV_GO_ON || (code = pkvi_engine_check(&c->options)) != PKV_GO_ON) {
         return code;
+    }
+    if (c->kept.load != NULL && c->system != NULL) {
+        return pkvi_say_usage("--system: not with --kv-load: the kept chat has its own");
     }
     if (c->family_index >= 0) {
         c->family_word = pkvi_choice_word(PKV_ENGINE_FAMILIES, c->family_index);
@@ -148,23 +157,6 @@ static bool encode_turns(struct chat *c, size_t *cached_out)
     return ok;
 }
 
-/* Cut the cache to `tokens`; to nothing where sliding layers no longer hold what is needed. */
-static bool cut_cache(struct chat *c, size_t *tokens)
-{
-    if (*tokens == pkv_seq_tokens(c->seq)) {
-        return true;
-    }
-    enum pkv_status status = pkv_seq_truncate(c->seq, (uint32_t)*tokens);
-    if (status == PKV_ERR_RANGE) {
-        *tokens = 0;
-        status = pkv_seq_truncate(c->seq, 0);
-    }
-    if (status != PKV_OK) {
-        pkvi_say_library_failure();
-    }
-    return status == PKV_OK;
-}
-
 static void say_figures(const struct chat *c, size_t reused, enum pkvi_finish finish)
 {
     const struct pkvi_answer *answer = &c->answer;
@@ -187,7 +179,7 @@ static bool take_turn(struct chat *c, const char *text, size_t bytes, bool *said
         *said_out = true;
         return true;
     }
-    if (!cut_cache(c, &reused)) {
+    if (!pkvi_seq_cut(c->seq, &reused, reused)) {
         return false;
     }
     enum pkvi_finish finish = pkvi_answer_run(&c->answer, c->seq, reused, c->predict);
@@ -230,6 +222,51 @@ static int take_command(struct chat *c, const char *text, size_t bytes, bool *sa
                      (int)(bytes < 60 ? bytes : 60), text);
     *said_out = true;
     return 1;
+}
+
+/* The turns that were kept, and the ids whose K and V came with them. */
+static bool take_kept(struct chat *c)
+{
+    const struct pkv_saved_info *info = &c->kept.info;
+    size_t at = 0, bytes = 0;
+    const char *role = NULL, *text = NULL;
+    int more = 1;
+    if (c->kept.saved == NULL) {
+        return true;
+    }
+    while (more > 0) {
+        more = pkvi_note_next(info->note, info->note_bytes, &at, &role, &text, &bytes);
+        if (more < 0) {
+            pkvi_say_failure("%s: holds no chat: the command generate goes on with it",
+                             c->kept.load);
+            return false;
+        }
+        if (more > 0 && !add_message(c, role, text, bytes)) {
+            return false;
+        }
+    }
+    c->has_system = c->message_count > 0 && strcmp(c->messages[0].role, "system") == 0;
+    return true;
+}
+
+/* All turns, with what of them is in the cache. */
+static bool keep(struct chat *c)
+{
+    struct pkvi_bytes note = {0};
+    if (c->kept.save == NULL) {
+        return true;
+    }
+    bool ok = pkvi_note_begin(&note);
+    for (size_t i = 0; ok && i < c->message_count; i++) {
+        const struct pkv_chat_message *message = &c->messages[i];
+        ok = pkvi_note_add(&note, message->role, message->content, message->content_bytes);
+    }
+    if (!ok) {
+        pkvi_say_failure("out of memory");
+    }
+    ok = ok && pkvi_kept_save(&c->kept, c->seq, c->answer.ids, c->answer.count, &note);
+    free(note.data);
+    return ok;
 }
 
 /* Ctrl-C ends an answer or a line being typed; only without a person there, or by SIGTERM, all. */
@@ -289,7 +326,7 @@ static bool can_write_turns(struct chat *c)
     }
     pkv_ids_free(&ids);
     drop_messages(c, c->has_system ? 1 : 0);
-    return ok;
+    return ok && take_kept(c);
 }
 
 static bool open_all(struct chat *c)
@@ -299,7 +336,7 @@ static bool open_all(struct chat *c)
         !pkvi_engine_needs_text(engine, "chat needs one")) {
         return false;
     }
-    if (!can_write_turns(c)) {
+    if (!pkvi_kept_open(&c->kept) || !can_write_turns(c)) {
         return false;
     }
     if (!pkvi_engine_open_model(engine, &c->options, false)) {
@@ -321,9 +358,13 @@ static bool open_all(struct chat *c)
         !pkvi_answer_open(&c->answer, engine, &answer)) {
         return false;
     }
-    if (pkv_seq_open(engine->session, &c->seq) != PKV_OK) {
-        pkvi_say_library_failure();
+    if (!pkvi_kept_seq(&c->kept, engine, &c->seq)) {
         return false;
+    }
+    c->cached = pkv_seq_tokens(c->seq);
+    c->answer.count = c->cached;
+    for (size_t i = 0; i < c->cached; i++) {
+        c->answer.ids[i] = c->kept.info.ids[i];
     }
     c->lines = pkvi_lines_open();
     if (c->lines == NULL) {
@@ -340,7 +381,8 @@ static int run(struct chat *c)
     if (pkvi_lines_interactive(c->lines)) {
         pkvi_say_note("Each line is a turn. /exit, /clear, /system TEXT; Ctrl-C stops an answer.");
     }
-    return talk(c);
+    const int code = talk(c);
+    return keep(c) ? code : PKV_EXIT_FAILED;
 }
 
 int pkvi_cmd_chat(int argc, char **argv)
@@ -359,6 +401,7 @@ int pkvi_cmd_chat(int argc, char **argv)
         pkv_seq_close(c.seq);
     }
     pkvi_answer_close(&c.answer);
+    pkvi_kept_close(&c.kept);
     pkvi_engine_close(&c.engine);
     return pkvi_out_end(code);
 }

@@ -5,10 +5,12 @@
 
 #include "runtime/cli/answer.h"
 #include "runtime/cli/cli.h"
+#include "runtime/cli/kept.h"
 
 struct generate {
     struct pkvi_engine_options engine;
     struct pkvi_sampling sampling;
+    struct pkvi_kept kept;
     const char *prompt, *file, *ids, *system;
     const char *family; /* NULL = the file's own */
     int family_index;
@@ -49,15 +51,26 @@ static const struct pkvi_usage usage = {
                "-n need, at most the model's, unless -c is given. The first Ctrl-C or SIGTERM\n"
                "stops after the token in work, or of the prompt the piece of up to 512 tokens;\n"
                "the second at once. Exit status: 0, 1 = failed, 2 = wrong usage, 130 = stopped\n"
-               "by Ctrl-C, 143 = by SIGTERM.",
+               "by Ctrl-C, 143 = by SIGTERM. With --kv-load the prompt is added to what was\n"
+               "kept, without a BOS token, and may be missing; then the text goes on as if it\n"
+               "had never ended.",
 };
+
+static bool has_prompt(const struct generate *g)
+{
+    return g->prompt != NULL || g->file != NULL || g->ids != NULL || !isatty(STDIN_FILENO);
+}
 
 static int parse(struct generate *g, int argc, char **argv)
 {
     const struct pkvi_option_set sets[] = {
-        pkvi_engine_file_options(&g->engine),    PKV_OPTION_SET(options, g),
-        pkvi_engine_context_options(&g->engine), pkvi_sampling_options(&g->sampling),
-        pkvi_engine_device_options(&g->engine),  pkvi_engine_output_options(&g->engine),
+        pkvi_engine_file_options(&g->engine),
+        PKV_OPTION_SET(options, g),
+        pkvi_engine_context_options(&g->engine),
+        pkvi_sampling_options(&g->sampling),
+        pkvi_kept_options(&g->kept),
+        pkvi_engine_device_options(&g->engine),
+        pkvi_engine_output_options(&g->engine),
     };
     int code = pkvi_options_parse(&usage, sets, sizeof sets / sizeof sets[0], argc, argv, NULL);
     if (code != PKV_GO_ON || (code = pkvi_engine_check(&g->engine)) != PKV_GO_ON) {
@@ -80,7 +93,11 @@ static int parse(struct generate *g, int argc, char **argv)
         return pkvi_say_usage("--%s: only with --chat",
                               g->system != NULL ? "system" : "chat-template");
     }
-    if (g->prompt == NULL && g->file == NULL && g->ids == NULL && isatty(STDIN_FILENO)) {
+    if (g->chat && g->kept.load != NULL) {
+        return pkvi_say_usage(
+            "--kv-load: not with --chat: a kept chat goes on in the command chat");
+    }
+    if (!has_prompt(g) && g->kept.load == NULL) {
         return pkvi_say_usage(
             "--prompt: a prompt is missing: -p TEXT, -f FILE, --ids FILE, or text on "
             "stdin that is no terminal");
@@ -93,7 +110,7 @@ static enum pkv_status encode(const struct generate *g, const struct pkvi_engine
 {
     if (!g->chat) {
         uint32_t flags = g->special ? PKV_ENCODE_SPECIAL : 0;
-        flags |= engine->text.add_bos ? PKV_ENCODE_BOS : 0;
+        flags |= engine->text.add_bos && g->kept.saved == NULL ? PKV_ENCODE_BOS : 0;
         return pkv_encode(engine->tokenizer, text->data, text->bytes, flags, ids);
     }
     struct pkv_chat_message messages[2];
@@ -105,25 +122,30 @@ static enum pkv_status encode(const struct generate *g, const struct pkvi_engine
     return pkv_chat_encode(engine->tokenizer, g->family, messages, count, true, ids);
 }
 
-/* Ids of the prompt, wherever it comes from. */
+/* What was kept, and the ids of the prompt behind it, wherever that comes from. */
 static bool read_prompt(const struct generate *g, struct pkvi_engine *engine, struct pkv_ids *ids)
 {
     const char *path = g->ids != NULL ? g->ids : g->file != NULL ? g->file : "-";
     struct pkvi_bytes text = {0};
-    bool ok = (g->ids != NULL || pkvi_engine_needs_text(engine, "give token ids with --ids")) &&
-              pkvi_input_read(g->prompt, path, &text);
+    enum pkv_status status = PKV_OK;
+    for (uint32_t i = 0; status == PKV_OK && i < g->kept.info.id_count; i++) {
+        status = pkv_ids_append(ids, g->kept.info.ids[i]);
+    }
+    bool ok = !has_prompt(g) ||
+              ((g->ids != NULL || pkvi_engine_needs_text(engine, "give token ids with --ids")) &&
+               pkvi_input_read(g->prompt, path, &text));
     if (ok && g->ids != NULL) {
         ok = pkvi_ids_parse(&text, pkvi_file_name(path), engine->text.vocab, ids);
-    } else if (ok && encode(g, engine, &text, ids) != PKV_OK) {
-        pkvi_say_library_failure();
-        ok = false;
+    } else if (ok && status == PKV_OK && has_prompt(g)) {
+        status = encode(g, engine, &text, ids);
     }
     free(text.data);
-    if (ok && ids->count == 0) {
+    if (status != PKV_OK) {
+        pkvi_say_library_failure();
+    } else if (ok && ids->count == 0) {
         pkvi_say_failure("the prompt is empty, and this model has no BOS token to begin with");
-        ok = false;
     }
-    return ok;
+    return ok && status == PKV_OK && ids->count > 0;
 }
 
 static bool open_session(const struct generate *g, struct pkvi_engine *engine, size_t prompt_tokens)
@@ -207,6 +229,7 @@ static int write_record(const struct generate *g, const struct pkvi_answer *answ
     pkvi_record_int(&record, "seed", (uint64_t)g->sampling.seed);
     pkvi_record_real(&record, "prompt_ts", pkvi_rate(answer->read, answer->prompt_ns));
     pkvi_record_int(&record, "n_prompt_read", answer->read);
+    pkvi_record_int(&record, "n_loaded", g->kept.info.tokens);
     pkvi_record_real(&record, "gen_ts", pkvi_rate(answer->steps, answer->decode_ns));
     pkvi_record_int(&record, "load_ns", answer->engine->load_ns);
     pkvi_record_int(&record, "prompt_ns", answer->prompt_ns);
@@ -242,12 +265,18 @@ static int answer_prompt(struct generate *g, struct pkvi_answer *answer, struct 
     memcpy(answer->ids, ids->id, ids->count * sizeof *ids->id);
     answer->prompt_count = ids->count;
     struct pkv_seq *seq = NULL;
-    if (pkv_seq_open(answer->engine->session, &seq) != PKV_OK) {
-        return pkvi_say_library_failure();
+    if (!pkvi_kept_seq(&g->kept, answer->engine, &seq)) {
+        return PKV_EXIT_FAILED;
     }
-    enum pkvi_finish finish = pkvi_answer_run(answer, seq, 0, g->predict);
+    size_t cached = pkv_seq_tokens(seq);
+    if (cached == ids->count && !pkvi_seq_cut(seq, &cached, cached - 1)) { /* its logits are gone */
+        return PKV_EXIT_FAILED;
+    }
+    enum pkvi_finish finish = pkvi_answer_run(answer, seq, cached, g->predict);
+    bool kept = finish != PKV_FINISH_FAILED &&
+                pkvi_kept_save(&g->kept, seq, answer->ids, answer->count, NULL);
     pkv_seq_close(seq);
-    if (finish == PKV_FINISH_FAILED || finish == PKV_FINISH_OUTPUT) {
+    if (!kept || finish == PKV_FINISH_OUTPUT) {
         return PKV_EXIT_FAILED;
     }
     int code = finish == PKV_FINISH_INTERRUPTED ? pkvi_signals_exit(PKV_EXIT_OK) : PKV_EXIT_OK;
@@ -263,7 +292,8 @@ static int answer_prompt(struct generate *g, struct pkvi_answer *answer, struct 
 static int run(struct generate *g, struct pkvi_engine *engine, struct pkvi_answer *answer,
                struct pkv_ids *ids)
 {
-    if (!pkvi_engine_open_text(engine, &g->engine) || !read_prompt(g, engine, ids)) {
+    if (!pkvi_engine_open_text(engine, &g->engine) || !pkvi_kept_open(&g->kept) ||
+        !read_prompt(g, engine, ids)) {
         return PKV_EXIT_FAILED;
     }
     if (g->sampling.stop.count > 0 && !engine->text.has_text) {
@@ -302,6 +332,7 @@ int pkvi_cmd_generate(int argc, char **argv)
     code = run(&g, &engine, &answer, &ids);
     pkvi_answer_close(&answer);
     pkv_ids_free(&ids);
+    pkvi_kept_close(&g.kept);
     pkvi_engine_close(&engine);
     /* A signal may have ended the reading of stdin. */
     return pkvi_out_end(code == PKV_EXIT_FAILED ? pkvi_signals_exit(code) : code);

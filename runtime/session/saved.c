@@ -203,6 +203,14 @@ enum pkv_status pkv_seq_save(struct pkv_seq *seq, const char *path,
     return status;
 }
 
+enum pkv_status pkv_saved_probe(const char *path)
+{
+    struct pkvi_new_file file;
+    PKV_TRY(pkvi_new_file_open(path, &file));
+    pkvi_new_file_discard(&file);
+    return PKV_OK;
+}
+
 /* ---- load ---- */
 
 static enum pkv_status check_model(const struct pkv_session *s, const struct pkv_saved *saved)

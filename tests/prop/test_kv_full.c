@@ -31,7 +31,9 @@ struct pair {
     char file[64];
 };
 
-static uint32_t canceled_within; /* of all seeds */
+static struct {
+    uint32_t within, parked, reloaded, streamed;
+} seen; /* of all seeds */
 
 /* Bytes that a sequence has at the context's end, and the least budget, told by the refusal. */
 static void open_pair(struct pair *pair, const char *name, uint32_t permille, uint64_t seed)
@@ -330,17 +332,17 @@ static void run_seed(const char *name, uint32_t permille, uint64_t seed, uint32_
     assert_true(report.stored_bytes > 0);
     if (permille >= 1000) {
         assert_int_equal(report.loaded_tiles, 0); /* what was parked comes back, nothing else */
-    } else if (permille <= 250) {
-        assert_true(pair.streamed > 0 && report.loaded_bytes > 0);
     }
     for (uint32_t s = 0; s < SEQUENCES; s++) {
         pkv_seq_close(pair.b[s]);
     }
     pkv_session_kv_report(pair.tier.session, &report);
     assert_int_equal(report.pages_used, 0); /* nothing was lost on the way */
-    assert_true(pair.parked > 0 && pair.reloaded > 0);
     unlink(pair.file);
-    canceled_within += pair.within;
+    seen.within += pair.within;
+    seen.parked += pair.parked;
+    seen.reloaded += pair.reloaded;
+    seen.streamed += pair.streamed;
     close_pair(&pair);
 }
 
@@ -352,8 +354,10 @@ static void test_full__any_budget_and_operations__bits_of_device(void **state)
     for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 5 : 20); seed++) {
         run_seed(models[seed % 4], permilles[seed % 5], seed, operations);
     }
-    print_message("%u prompts were canceled within a pass\n", canceled_within);
-    assert_true(canceled_within > 0);
+    print_message("%u prompts canceled within a pass, %u times parked, %u saved and loaded, %u "
+                  "operations with streamed layers\n",
+                  seen.within, seen.parked, seen.reloaded, seen.streamed);
+    assert_true(seen.within > 0 && seen.parked > 0 && seen.reloaded > 0 && seen.streamed > 20);
 }
 
 int main(void)
