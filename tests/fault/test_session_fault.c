@@ -1,12 +1,14 @@
 /*
  * The n-th device call fails, for every n of a short run of a session whose layers are streamed:
- * opening, a prompt, a cut, steps, another prompt. Every call tells the failure or succeeds with
- * the right bits; a session that says it is broken stays so; nothing leaks (ASan).
+ * opening, a prompt, a cut, steps, a fork, parking, saving, loading, another prompt. Every call
+ * tells the failure or succeeds with the right bits; a session that says it is broken stays so;
+ * nothing leaks (ASan).
  */
 #include "tests/support/pkv_test.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "pivotkv/pivotkv.h"
 #include "runtime/device/dev_fault.h"
@@ -15,11 +17,13 @@
 #define CONTEXT 700u
 #define VOCAB 320u
 #define PROMPT 400u
+#define RESULTS 5
 
 static struct pkv_device *below, *device;
 static struct pkv_model *model;
 static int32_t ids[CONTEXT];
-static float want[3][VOCAB];
+static char path[64];
+static float want[RESULTS][VOCAB];
 
 static struct pkv_session_config streaming(void)
 {
@@ -28,6 +32,8 @@ static struct pkv_session_config streaming(void)
     config.step_rows = 128;
     config.kv_policy = PKV_KV_FULL;
     config.kv_recent = 32;
+    config.sequences = 2;
+    config.parked_sequences = 1;
     config.kv_budget_bytes = 1;
     struct pkv_memory_plan plan;
     assert_int_equal(pkv_session_plan(model, &config, &plan), PKV_ERR_RANGE);
@@ -37,34 +43,69 @@ static struct pkv_session_config streaming(void)
     return config;
 }
 
-static enum pkv_status keep(enum pkv_status status, const float *logits, float out[VOCAB])
+static enum pkv_status keep(enum pkv_status status, const float *const *logits, float out[VOCAB])
 {
     if (status == PKV_OK) {
-        memcpy(out, logits, VOCAB * sizeof *out);
+        memcpy(out, *logits, VOCAB * sizeof *out);
     }
     return status;
 }
 
-static enum pkv_status work(struct pkv_session *session, struct pkv_seq *seq, float got[3][VOCAB])
+static enum pkv_status one_step(struct pkv_seq *seq, struct pkv_session *session, float out[VOCAB])
+{
+    const float *logits = NULL;
+    const struct pkv_step_part part = {seq, ids + 7, 1, 1};
+    return keep(pkv_step_run(session, &part, 1, &logits), &logits, out);
+}
+
+/* A fork goes its own way while the first one is parked, and then on from its file. */
+static enum pkv_status fork_park_save(struct pkv_session *session, struct pkv_seq *seq,
+                                      float got[RESULTS][VOCAB])
+{
+    struct pkv_seq *fork = NULL;
+    struct pkv_saved *saved = NULL;
+    enum pkv_status status = pkv_seq_fork(seq, &fork);
+    status = status == PKV_OK ? pkv_seq_park(seq) : status;
+    status = status == PKV_OK ? one_step(fork, session, got[3]) : status;
+    const struct pkv_saved_info info = {.ids = ids, .id_count = CONTEXT};
+    status = status == PKV_OK ? pkv_seq_save(fork, path, &info) : status;
+    assert_int_equal(access(path, F_OK) == 0, status == PKV_OK); /* whole or not at all */
+    pkv_seq_close(fork);
+    status = status == PKV_OK ? pkv_saved_open(path, &saved) : status;
+    fork = NULL;
+    status = status == PKV_OK ? pkv_seq_load(session, saved, &fork) : status;
+    pkv_saved_close(saved);
+    (void)unlink(path);
+    assert_int_equal(fork != NULL, status == PKV_OK);
+    status = status == PKV_OK ? one_step(fork, session, got[4]) : status;
+    pkv_seq_close(fork);
+    return status == PKV_OK ? pkv_seq_unpark(seq) : status;
+}
+
+static enum pkv_status work(struct pkv_session *session, struct pkv_seq *seq,
+                            float got[RESULTS][VOCAB])
 {
     const float *logits = NULL;
     enum pkv_status status = pkv_prompt_run(session, seq, ids, PROMPT, NULL, &logits);
-    status = status == PKV_OK ? keep(status, logits, got[0]) : status;
+    status = status == PKV_OK ? keep(status, &logits, got[0]) : status;
     if (status == PKV_OK) {
         status = pkv_seq_truncate(seq, 333);
     }
     for (uint32_t i = 0; status == PKV_OK && i < 40; i++) {
         const struct pkv_step_part part = {seq, ids + 333 + i, 1, 1};
-        status = keep(pkv_step_run(session, &part, 1, &logits), logits, got[1]);
+        status = keep(pkv_step_run(session, &part, 1, &logits), &logits, got[1]);
     }
     if (status == PKV_OK) {
-        status = keep(pkv_prompt_run(session, seq, ids, 200, NULL, &logits), logits, got[2]);
+        status = fork_park_save(session, seq, got);
+    }
+    if (status == PKV_OK) {
+        status = keep(pkv_prompt_run(session, seq, ids, 200, NULL, &logits), &logits, got[2]);
     }
     return status;
 }
 
 /* What the run ends with; *calls_out: device calls that it made. */
-static enum pkv_status run(const struct pkv_session_config *config, float got[3][VOCAB],
+static enum pkv_status run(const struct pkv_session_config *config, float got[RESULTS][VOCAB],
                            uint64_t *calls_out)
 {
     struct pkv_session *session = NULL;
@@ -91,7 +132,7 @@ static enum pkv_status run(const struct pkv_session_config *config, float got[3]
 
 static void check_fault(const struct pkv_session_config *config, struct pkvi_fault_config fault)
 {
-    float got[3][VOCAB];
+    float got[RESULTS][VOCAB];
     uint64_t calls = 0;
     fault.status = PKV_ERR_DEVICE_LOST;
     pkvi_fault_set(device, &fault);
@@ -135,7 +176,7 @@ static void test_session__any_call_late__same_bits(void **state)
     (void)state;
     const struct pkv_session_config config = streaming();
     for (uint64_t seed = 0; seed < 3; seed++) {
-        float got[3][VOCAB];
+        float got[RESULTS][VOCAB];
         uint64_t calls = 0;
         const struct pkvi_fault_config late = {.delay_us = 60, .seed = seed};
         pkvi_fault_set(device, &late);
@@ -151,6 +192,7 @@ static int open_all(void **state)
     const struct pkvi_fault_config none = {0};
     const struct pkv_model_config model_config = pkv_model_config_default();
     struct pkvt_rng rng = {.state = 8};
+    snprintf(path, sizeof path, P_tmpdir "/session_fault.%ld.kv", (long)getpid());
     for (uint32_t i = 0; i < CONTEXT; i++) {
         ids[i] = (int32_t)pkvt_rng_below(&rng, VOCAB);
     }
