@@ -1,7 +1,7 @@
 /*
  * link.h: what the files of the link command share: link.c (command), link_plan.c (what is
  * measured), link_memory.c (regions), link_copy.c (copies), link_compute.c (kernels, launches),
- * link_report.c (output).
+ * link_kernels.c (kinds of kernels), link_report.c (output), link_profile.c (the profile).
  *
  * A *cell* is one combination that is measured; a *visit* takes one sample of it (a burst of them
  * where single calls are timed). Cells are visited in rounds, so that what drifts on the machine
@@ -40,6 +40,7 @@ enum link_compute { LINK_ALONE, LINK_INT8, LINK_READ, LINK_COMPUTES };
 enum link_measure {
     LINK_COPY,           /* GB/s of calls in a row */
     LINK_COPY_LATENCY,   /* us from the call to the end of its copy */
+    LINK_COPY_WAIT,      /* us from the end of what a stream waits for to its going on */
     LINK_COPY_CALL,      /* us that the call keeps the host */
     LINK_LAUNCH,         /* us a launch takes on its stream, back to back */
     LINK_LAUNCH_LATENCY, /* us from the call to its end */
@@ -47,7 +48,9 @@ enum link_measure {
     LINK_LOCAL_READ,     /* GB/s of device memory read by a kernel */
     LINK_LOCAL_INT8,     /* 1e9 operations a second */
     LINK_LOCAL_F32,
+    LINK_KERNEL, /* us a launch of link->works[cell->work] */
 };
+#define LINK_WORKS 19u
 
 /* What the options say. Choices are 0 = all, else 1 + the word's number. */
 struct link_options {
@@ -73,11 +76,13 @@ struct link_cell {
     uint32_t calls; /* a sample and direction, all streams; found by the first visit */
     bool light;     /* a sample takes so little that a round takes LINK_LIGHT of them; the same */
     uint32_t launches; /* beside it; the same */
+    uint32_t work;     /* LINK_KERNEL: which */
     uint64_t at, key;  /* next place of the walk; of its permutation */
     uint32_t sample_count;
     double *samples;      /* both: of the sum */
     double *load, *store; /* both: of each direction, else NULL */
     double *overlap;      /* with compute: share of the copy's time that it hid, else NULL */
+    double *speeds[2];    /* the same: speed of the kernel and of the copy beside the other */
 };
 
 /* The memory of a pair: what a copy reads or writes. Pair 1 is for device to host in "both". */
@@ -95,8 +100,17 @@ struct link_kernel {
     union {
         struct pkv_args_linear linear;
         struct pkv_args_softcap softcap;
+        struct pkv_args_norm norm;
+        struct pkv_args_attend attend;
     } args;
     struct pkv_cost cost;
+};
+
+/* A kernel of a kind as the profile has them, in one shape. */
+struct link_work {
+    enum pkvi_profile_kind kind;
+    const char *shape; /* "launch": next to no work */
+    struct link_kernel kernel;
 };
 
 /* Streams of one direction, and the event behind the last copy on each. */
@@ -128,6 +142,8 @@ struct link {
     pkv_addr kernel_memory;
     void *zeros; /* it was filled with */
     struct link_kernel int8, f32, read, nothing;
+    pkv_addr works_memory, *works_pages; /* of the kinds; the page table as it was sent */
+    struct link_work works[LINK_WORKS];
 
     struct link_lanes lanes[2]; /* load, store */
     struct pkv_stream *compute;
@@ -135,6 +151,7 @@ struct link {
     uint64_t run_ns;
 };
 #define LINK_SCRATCH_BYTES 4096u
+#define LINK_ZERO_BYTES ((uint64_t)1 << 20) /* of link->zeros */
 
 /* link_place.c: the place in a region of `bytes` of the index-th piece of a walk: its offset. */
 uint64_t pkvi_link_place(enum link_pattern pattern, uint64_t bytes, uint64_t piece_bytes,
@@ -173,8 +190,23 @@ enum pkv_status pkvi_link_launch(struct link *link, const struct link_kernel *ke
 enum pkv_status pkvi_link_time_launches(struct link *link, const struct link_kernel *kernel,
                                         uint32_t launches, uint64_t *ns_out);
 
+/* link_kernels.c: after pkvi_link_compute_open(); the weights and pages are those of link->read. */
+uint64_t pkvi_link_works_bytes(const struct link *link); /* of device memory */
+enum pkv_status pkvi_link_works_open(struct link *link);
+void pkvi_link_works_close(struct link *link);
+/* "linear_q4", "rows_8" of the index-th. */
+void pkvi_link_work_name(uint32_t index, const char **kind_out, const char **shape_out);
+
 /* link_report.c: everything to stdout; the exit code. */
 int pkvi_link_report(struct link *link);
+/* The median of the samples, NAN without any. */
+double pkvi_link_median(const double *samples, uint32_t count);
+/* The first cell like this, NULL = none; of copies only those that most rows are like: one stream
+ * (or the first number of them), nothing beside, the first node. */
+const struct link_cell *pkvi_link_find(const struct link *link, struct link_cell like);
+const struct link_cell *pkvi_link_find_measure(const struct link *link, enum link_measure measure);
+
+/* link_profile.c */
 enum pkv_status pkvi_link_profile(const struct link *link, const char *path);
 
 #endif

@@ -17,7 +17,6 @@
 #define INT8_OUTPUTS 1024u /* 4.3 MiB */
 #define F32_OUTPUTS 512u   /* 8 MiB */
 #define READ_MOST 32768u   /* outputs: 136 MiB */
-#define ZERO_BYTES ((uint64_t)1 << 20)
 #define EMPTY_LAUNCHES 1000u
 #define EMPTY_LAUNCHES_QUICK 100u
 
@@ -59,20 +58,21 @@ static struct layout lay_out(const struct link *link, pkv_addr base)
 
 uint64_t pkvi_link_compute_bytes(const struct link *link)
 {
-    return lay_out(link, 0).end;
+    return lay_out(link, 0).end + pkvi_link_works_bytes(link);
 }
 
 /* The zeros stay until the stream is closed: a copy may still read them when the wait fails. */
 static enum pkv_status set_zero(struct link *link, uint64_t bytes)
 {
-    link->zeros = calloc(1, ZERO_BYTES);
+    link->zeros = calloc(1, LINK_ZERO_BYTES);
     if (!link->zeros) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "no memory for the kernels' zeros");
     }
-    for (uint64_t at = 0; at < bytes; at += ZERO_BYTES) {
+    for (uint64_t at = 0; at < bytes; at += LINK_ZERO_BYTES) {
         struct pkv_span span = {.dst = link->kernel_memory + at,
                                 .src = pkvi_addr(link->zeros),
-                                .bytes = bytes - at < ZERO_BYTES ? bytes - at : ZERO_BYTES};
+                                .bytes =
+                                    bytes - at < LINK_ZERO_BYTES ? bytes - at : LINK_ZERO_BYTES};
         PKV_TRY(pkvi_copy_async(link->compute, &span, 1));
     }
     return pkvi_stream_sync(link->compute);
@@ -106,7 +106,7 @@ static enum pkv_status check_kernel(struct link_kernel *kernel, const char *name
 
 enum pkv_status pkvi_link_compute_open(struct link *link)
 {
-    const uint64_t bytes = pkvi_link_compute_bytes(link);
+    const uint64_t bytes = lay_out(link, 0).end;
     PKV_TRY(pkvi_stream_open(link->device, PKV_COMPUTE, NULL, &link->compute));
     PKV_TRY(pkvi_event_open(link->device, true, &link->compute_begin));
     PKV_TRY(pkvi_event_open(link->device, true, &link->compute_end));
@@ -122,7 +122,8 @@ enum pkv_status pkvi_link_compute_open(struct link *link)
     PKV_TRY(check_kernel(&link->int8, "linear"));
     PKV_TRY(check_kernel(&link->f32, "linear"));
     PKV_TRY(check_kernel(&link->read, "linear"));
-    return check_kernel(&link->nothing, "softcap");
+    PKV_TRY(check_kernel(&link->nothing, "softcap"));
+    return pkvi_link_works_open(link);
 }
 
 void pkvi_link_compute_close(struct link *link)
@@ -131,6 +132,7 @@ void pkvi_link_compute_close(struct link *link)
     pkvi_event_close(link->compute_begin);
     pkvi_event_close(link->compute_end);
     pkvi_mem_free(link->device, PKV_MEM_DEVICE, link->kernel_memory);
+    pkvi_link_works_close(link);
     free(link->zeros);
 }
 
@@ -167,6 +169,8 @@ static const struct link_kernel *kernel_of(const struct link *link, const struct
         return &link->int8;
     case LINK_LOCAL_F32:
         return &link->f32;
+    case LINK_KERNEL:
+        return &link->works[cell->work].kernel;
     default:
         return &link->nothing;
     }
@@ -212,7 +216,7 @@ enum pkv_status pkvi_link_compute_visit(struct link *link, struct link_cell *cel
     PKV_TRY(pkvi_link_time_launches(link, kernel, cell->launches, &ns));
     double each_ns = (double)(ns > 0 ? ns : 1) / (double)cell->launches;
     double work = kernel->cost.flops;
-    if (cell->measure == LINK_LAUNCH) {
+    if (cell->measure == LINK_LAUNCH || cell->measure == LINK_KERNEL) {
         work = each_ns * each_ns * 1e-3; /* us a launch */
     } else if (cell->measure == LINK_LOCAL_READ) {
         work = (double)kernel->cost.local_bytes;

@@ -13,6 +13,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 
+#define WAITS 16u
 #define WARM_SHARE 8u /* of a sample's calls, before it */
 
 struct times {
@@ -256,6 +257,21 @@ static enum pkv_status warm_up(struct link *link, struct link_cell *cell)
     return run(link, cell, calls, 0, &times);
 }
 
+static double part_of_one(double speed)
+{
+    return speed > 1 ? 1 : speed > 0.01 ? speed : 0.01;
+}
+
+/* Each loses what it takes longer while both run: until the end of the shorter. */
+static void set_speeds(const struct link_cell *cell, uint32_t i, const struct times *alone,
+                       const struct times *both, double compute_ns)
+{
+    const double copy_ns = (double)longest(both), kernel_ns = (double)both->compute_ns;
+    const double together_ns = copy_ns < kernel_ns ? copy_ns : kernel_ns;
+    cell->speeds[0][i] = part_of_one(1 - (kernel_ns - compute_ns) / together_ns);
+    cell->speeds[1][i] = part_of_one(1 - (copy_ns - (double)longest(alone)) / together_ns);
+}
+
 static enum pkv_status take_sample(struct link *link, struct link_cell *cell)
 {
     struct times alone = {.compute_ns = 0}, times;
@@ -282,6 +298,7 @@ static enum pkv_status take_sample(struct link *link, struct link_cell *cell)
         double both =
             (double)(times.compute_ns > longest(&times) ? times.compute_ns : longest(&times));
         cell->overlap[i] = (copy + compute - both) / (copy < compute ? copy : compute);
+        set_speeds(cell, i, &alone, &times, compute);
     }
     return PKV_OK;
 }
@@ -303,8 +320,40 @@ static enum pkv_status time_calls(struct link *link, struct link_cell *cell)
     return PKV_OK;
 }
 
+/* Copies and kernels that wait for each other, and the same without any waits: a hop is half of
+ * what a pair takes longer. */
+static enum pkv_status time_waits(struct link *link, struct link_cell *cell)
+{
+    struct pkv_stream *copies = link->lanes[0].stream[0];
+    uint64_t ns[2] = {0}, launch_ns = 0;
+    PKV_TRY(pkvi_link_time_launches(link, &link->nothing, WAITS, &launch_ns));
+    for (int waits = 0; waits < 2; waits++) {
+        lay_spans(link, cell, WAITS);
+        PKV_TRY(pkvi_event_record(link->begin, copies));
+        for (uint32_t i = 0; i < WAITS; i++) {
+            PKV_TRY(pkvi_copy_async(copies, &link->lanes[0].spans[i], 1));
+            if (waits) {
+                PKV_TRY(pkvi_event_record(link->done, copies));
+                PKV_TRY(pkvi_event_wait(link->compute, link->done));
+                PKV_TRY(pkvi_link_launch(link, &link->nothing, 1));
+                PKV_TRY(pkvi_event_record(link->compute_end, link->compute));
+                PKV_TRY(pkvi_event_wait(copies, link->compute_end));
+            }
+        }
+        PKV_TRY(pkvi_event_record(link->lanes[0].end[0], copies));
+        PKV_TRY(pkvi_event_sync(link->lanes[0].end[0]));
+        PKV_TRY(pkvi_event_elapsed(link->begin, link->lanes[0].end[0], &ns[waits]));
+    }
+    const double hops_ns = (double)ns[1] - (double)ns[0] - (double)launch_ns;
+    cell->samples[cell->sample_count++] = hops_ns > 0 ? hops_ns * 1e-3 / (2 * WAITS) : 0;
+    return PKV_OK;
+}
+
 enum pkv_status pkvi_link_copy_visit(struct link *link, struct link_cell *cell)
 {
+    if (cell->measure == LINK_COPY_WAIT) {
+        return time_waits(link, cell);
+    }
     return cell->measure == LINK_COPY ? take_sample(link, cell) : time_calls(link, cell);
 }
 

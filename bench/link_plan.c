@@ -15,6 +15,7 @@
 #define CALL_BYTES ((uint64_t)1 << 20)
 #define SINGLE_MOST ((uint64_t)256 << 10)
 #define SCATTERED_MOST ((uint64_t)1 << 20)
+#define WAIT_BYTES ((uint64_t)1 << 20) /* longer than a stream spins */
 #define LATENCY_MOST ((uint64_t)1 << 20)
 #define BESIDE_LEAST ((uint64_t)64 << 10)
 #define BESIDE_MOST ((uint64_t)64 << 20)
@@ -171,8 +172,12 @@ static enum pkv_status add_calls(struct link *link, const struct sizes *sizes)
         cell.direction = (enum link_direction)direction;
         PKV_TRY(add_sizes(link, sizes, cell, 0, LATENCY_MOST));
     }
-    cell.measure = LINK_COPY_CALL;
     cell.direction = LINK_LOAD;
+    cell.measure = LINK_COPY_WAIT;
+    cell.piece_bytes = sizes->bytes[sizes->count - 1];
+    cell.piece_bytes = cell.piece_bytes < WAIT_BYTES ? cell.piece_bytes : WAIT_BYTES;
+    PKV_TRY(add(link, cell));
+    cell.measure = LINK_COPY_CALL;
     cell.piece_bytes = sizes->bytes[0];
     for (cell.pieces = 1; cell.pieces <= MANY; cell.pieces *= 16) {
         if (fits(link, &cell)) {
@@ -187,6 +192,9 @@ static enum pkv_status add_kernels(struct link *link)
     for (int measure = LINK_LAUNCH; measure <= LINK_LOCAL_F32; measure++) {
         PKV_TRY(add(link, (struct link_cell){.measure = (enum link_measure)measure}));
     }
+    for (uint32_t work = 0; work < LINK_WORKS; work++) {
+        PKV_TRY(add(link, (struct link_cell){.measure = LINK_KERNEL, .work = work}));
+    }
     return PKV_OK;
 }
 
@@ -198,12 +206,12 @@ uint32_t pkvi_link_burst(const struct link_cell *cell)
                : 1;
 }
 
-/* Up to four numbers a sample: both directions, the sum, the overlap. */
+/* Up to six numbers a sample: both directions, the sum; the overlap and two speeds. */
 static enum pkv_status make_room(struct link *link)
 {
     uint64_t total = 0, repeats = LINK_LIGHT * (uint64_t)link->options.repeats;
     for (uint32_t i = 0; i < link->cell_count; i++) {
-        total += 4 * repeats * pkvi_link_burst(&link->cells[i]);
+        total += 6 * repeats * pkvi_link_burst(&link->cells[i]);
     }
     double *at = link->numbers = calloc(total, sizeof *at);
     if (!at) {
@@ -218,7 +226,9 @@ static enum pkv_status make_room(struct link *link)
         cell->load = cell->direction == LINK_BOTH ? at + count : NULL;
         cell->store = cell->direction == LINK_BOTH ? at + 2 * count : NULL;
         cell->overlap = cell->compute != LINK_ALONE ? at + 3 * count : NULL;
-        at += 4 * count;
+        cell->speeds[0] = cell->overlap ? at + 4 * count : NULL;
+        cell->speeds[1] = cell->overlap ? at + 5 * count : NULL;
+        at += 6 * count;
         cell->key = pkvi_random_next(&state);
         cell->at = cell->measure <= LINK_COPY_CALL && cell->piece_bytes > 0
                        ? pkvi_random_next(&state) % (link->region_bytes / cell->piece_bytes)

@@ -10,7 +10,6 @@
 #include "bench/link.h"
 #include "bench/stats.h"
 #include "runtime/base/check.h"
-#include "runtime/base/host.h"
 #include "runtime/cli/cli.h"
 
 struct stats {
@@ -42,6 +41,11 @@ static struct stats stats_of(const double *samples, uint32_t count)
     return stats;
 }
 
+double pkvi_link_median(const double *samples, uint32_t count)
+{
+    return stats_of(samples, count).median;
+}
+
 static double median_of(const struct link_cell *cell)
 {
     return cell ? stats_of(cell->samples, cell->sample_count).median : NAN;
@@ -65,10 +69,10 @@ static const char *unit_of(const struct link_cell *cell)
 static struct name name_of(const struct link_cell *cell, uint32_t direction)
 {
     static const char *const names[] = {
-        [LINK_COPY_CALL] = "copy_call",           [LINK_LAUNCH] = "launch",
-        [LINK_LAUNCH_LATENCY] = "launch_latency", [LINK_LAUNCH_CALL] = "launch_call",
-        [LINK_LOCAL_READ] = "device_local_read",  [LINK_LOCAL_INT8] = "device_int8",
-        [LINK_LOCAL_F32] = "device_f32"};
+        [LINK_COPY_WAIT] = "copy_wait",     [LINK_COPY_CALL] = "copy_call",
+        [LINK_LAUNCH] = "launch",           [LINK_LAUNCH_LATENCY] = "launch_latency",
+        [LINK_LAUNCH_CALL] = "launch_call", [LINK_LOCAL_READ] = "device_local_read",
+        [LINK_LOCAL_INT8] = "device_int8",  [LINK_LOCAL_F32] = "device_f32"};
     static const char *const patterns[] = {"memcpy", "strided", "gather"};
     const char *way = direction == LINK_LOAD ? "host_to_device" : "device_to_host";
     struct name name;
@@ -78,6 +82,10 @@ static struct name name_of(const struct link_cell *cell, uint32_t direction)
                                   : patterns[cell->pattern];
         snprintf(name.text, sizeof name.text, "%s%s_%s_ce", way,
                  cell->direction == LINK_BOTH ? "_bidirectional" : "", pattern);
+    } else if (cell->measure == LINK_KERNEL) {
+        const char *kind, *shape;
+        pkvi_link_work_name(cell->work, &kind, &shape);
+        snprintf(name.text, sizeof name.text, "kernel_%s_%s", kind, shape);
     } else if (cell->measure == LINK_COPY_LATENCY) {
         snprintf(name.text, sizeof name.text, "%s_latency_ce", way);
     } else {
@@ -104,9 +112,7 @@ static uint32_t last_direction(const struct link_cell *cell)
     return cell->direction == LINK_LOAD ? LINK_LOAD : LINK_STORE;
 }
 
-/* The first cell like this; of copies only those that most rows are like: one stream (or the first
- * number of them), nothing beside, the first node. */
-static const struct link_cell *find(const struct link *link, struct link_cell like)
+const struct link_cell *pkvi_link_find(const struct link *link, struct link_cell like)
 {
     for (uint32_t i = 0; i < link->cell_count; i++) {
         const struct link_cell *cell = &link->cells[i];
@@ -123,7 +129,7 @@ static const struct link_cell *find(const struct link *link, struct link_cell li
     return NULL;
 }
 
-static const struct link_cell *find_measure(const struct link *link, enum link_measure measure)
+const struct link_cell *pkvi_link_find_measure(const struct link *link, enum link_measure measure)
 {
     for (uint32_t i = 0; i < link->cell_count; i++) {
         if (link->cells[i].measure == measure) {
@@ -139,7 +145,7 @@ static const struct link_cell *find_measure(const struct link *link, enum link_m
  */
 static double bound_of(const struct link *link, const struct link_cell *cell, bool sum)
 {
-    double read = median_of(find_measure(link, LINK_LOCAL_READ));
+    double read = median_of(pkvi_link_find_measure(link, LINK_LOCAL_READ));
     double cores = cell->streams * (sum ? 2.0 : 1.0), threads = link->info.threads;
     double memory = read * (cores < threads ? cores : threads) / threads;
     double emulated = link->options.link_gbps * (sum ? 2 : 1);
@@ -216,8 +222,15 @@ static int write_cell(const struct link *link, const struct link_cell *cell, uin
         add_samples(&record, "sum_", "gbps", cell->samples, cell->sample_count);
         pkvi_record_real(&record, "bound_sum_gbps", bound_of(link, cell, true));
     }
+    if (cell->measure == LINK_KERNEL) {
+        const struct pkv_cost *cost = &link->works[cell->work].kernel.cost;
+        pkvi_record_real(&record, "flops", cost->flops);
+        pkvi_record_int(&record, "local_bytes", cost->local_bytes);
+    }
     if (cell->overlap) {
         add_samples(&record, "", "overlap", cell->overlap, cell->sample_count);
+        add_samples(&record, "", "kernel_speed", cell->speeds[0], cell->sample_count);
+        add_samples(&record, "", "copy_speed", cell->speeds[1], cell->sample_count);
     }
     return pkvi_record_end(&record, PKV_EXIT_OK);
 }
@@ -415,10 +428,10 @@ static void print_headline(const struct link *link)
     }
     pkvi_out_printf("\n");
     for (int direction = 0; direction < LINK_DIRECTIONS; direction++) {
-        const struct link_cell *cell =
-            find(link, (struct link_cell){.direction = (enum link_direction)direction,
-                                          .memory = LINK_PINNED,
-                                          .piece_bytes = (uint64_t)link->options.max_bytes});
+        const struct link_cell *cell = pkvi_link_find(
+            link, (struct link_cell){.direction = (enum link_direction)direction,
+                                     .memory = LINK_PINNED,
+                                     .piece_bytes = (uint64_t)link->options.max_bytes});
         if (cell) {
             double median = median_of(cell), bound = bound_of(link, cell, direction == LINK_BOTH);
             pkvi_out_printf("%s, %s, pinned: %.2f GB/s", words[direction],
@@ -459,54 +472,4 @@ int pkvi_link_report(struct link *link)
         print_all(link);
     }
     return pkvi_out_flush() ? code : PKV_EXIT_FAILED;
-}
-
-/* ---- profile ---- */
-
-static void fill_curve(const struct link *link, struct link_cell like,
-                       struct pkvi_profile_curve *curve)
-{
-    for (uint32_t i = 0; i < link->cell_count && curve->count < PKVI_PROFILE_POINTS; i++) {
-        like.piece_bytes = link->cells[i].piece_bytes;
-        const struct link_cell *cell = find(link, like);
-        if (cell == &link->cells[i]) {
-            curve->point[curve->count++] =
-                (struct pkvi_profile_point){cell->piece_bytes, median_of(cell)};
-        }
-    }
-}
-
-enum pkv_status pkvi_link_profile(const struct link *link, const char *path)
-{
-    const struct pkvi_ints *pieces = &link->options.pieces;
-    struct pkvi_host host;
-    pkvi_host_query("", &host);
-    struct pkvi_profile profile = {
-        .threads = link->info.threads,
-        .cached = link->cached,
-        .emulated = link->options.link_gbps > 0 || link->options.link_latency_us > 0,
-        .read_gbps = median_of(find_measure(link, LINK_LOCAL_READ)),
-        .int8_gops = median_of(find_measure(link, LINK_LOCAL_INT8)),
-        .f32_gops = median_of(find_measure(link, LINK_LOCAL_F32)),
-        .launch_us = median_of(find_measure(link, LINK_LAUNCH)),
-        .launch_call_us = median_of(find_measure(link, LINK_LAUNCH_CALL)),
-        .launch_latency_us = median_of(find_measure(link, LINK_LAUNCH_LATENCY)),
-        .copy_call_us = median_of(find_measure(link, LINK_COPY_CALL))};
-    snprintf(profile.machine, sizeof profile.machine, "%s", host.cpu_model);
-    snprintf(profile.device, sizeof profile.device, "%s", link->info.name);
-    snprintf(profile.variant, sizeof profile.variant, "%s", link->info.variant);
-    for (int direction = 0; direction < LINK_DIRECTIONS; direction++) {
-        struct link_cell like = {.direction = (enum link_direction)direction,
-                                 .memory = LINK_PINNED};
-        fill_curve(link, like, &profile.link[direction].contiguous);
-        if (direction < LINK_BOTH) {
-            like.measure = LINK_COPY_LATENCY;
-            profile.copy_latency_us[direction] = median_of(find(link, like));
-        }
-        like.measure = LINK_COPY;
-        like.pattern = LINK_GATHER;
-        like.pieces = (uint32_t)pieces->value[pieces->count - 1];
-        fill_curve(link, like, &profile.link[direction].gather);
-    }
-    return pkvi_profile_write(path, &profile);
 }

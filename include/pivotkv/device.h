@@ -43,6 +43,7 @@ struct pkv_device_info {
     uint32_t threads, caps;
     uint64_t memory_total_bytes, memory_free_bytes;
     int32_t numa_node; /* -1 = unknown */
+    double link_gbps;  /* sim: large copies from host memory, 1e9 bytes a second; else 0 */
 };
 
 PKV_API struct pkv_device_config pkv_device_config_default(void);

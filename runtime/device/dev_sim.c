@@ -132,6 +132,7 @@ enum pkv_status pkvi_sim_open(const struct pkvi_profile *profile,
     device->config = *config;
     device->config.profile = NULL;
     device->profile = *profile;
+    device->is_cpu = strcmp(profile->device, "cpu") == 0;
     device->last_stream = &device->streams;
     pthread_mutex_init(&device->lock, NULL);
     *device_out = &device->base;
@@ -179,6 +180,9 @@ static void sim_close(struct pkv_device *base)
 static enum pkv_status sim_query(struct pkv_device *base, struct pkv_device_info *info_out)
 {
     struct sim_device *device = sim_device(base);
+    const struct pkvi_profile_curve *curve = &device->profile.link[PKVI_PROFILE_LOAD].contiguous;
+    const double profile_gbps = curve->point[curve->count - 1].gbps,
+                 given = device->config.link_gbps;
     pthread_mutex_lock(&device->lock);
     *info_out = (struct pkv_device_info){
         .name = "sim",
@@ -188,6 +192,7 @@ static enum pkv_status sim_query(struct pkv_device *base, struct pkv_device_info
         .memory_total_bytes = memory_total(device),
         .memory_free_bytes = memory_total(device) - device->used_bytes,
         .numa_node = -1,
+        .link_gbps = given > 0 ? given : profile_gbps,
     };
     pthread_mutex_unlock(&device->lock);
     return PKV_OK;

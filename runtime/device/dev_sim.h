@@ -69,9 +69,9 @@ struct sim_stream {
     struct sim_progress *progress;
     struct sim_command *queue; /* [head, count) is what it holds */
     uint32_t head, count, capacity;
-    uint64_t records; /* enqueued */
-    bool idle;        /* it had nothing to do, or waited, before its next command */
-    bool running;     /* the head; then: */
+    uint64_t records;                                /* enqueued */
+    enum { SIM_GOING, SIM_IDLE, SIM_WAITED } before; /* the next kernel or copy */
+    bool running;                                    /* the head; then: */
     struct sim_work left;
     double link_end_ns;
     struct sim_stream *next;
@@ -91,6 +91,7 @@ struct sim_device {
     struct sim_block *blocks;
     uint32_t block_count, block_capacity;
     uint64_t used_bytes;
+    bool is_cpu; /* the profile is of the cpu device: cores copy, and streams are threads */
     double host_ns, now_ns; /* of the host; how far streams were followed, <= host_ns or waiting */
     double link_free_ns[2];
     struct sim_stream *streams, **last_stream; /* in the order in which they were opened */

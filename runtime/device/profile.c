@@ -18,14 +18,19 @@
 #include "runtime/base/check.h"
 #include "runtime/base/file.h"
 
-#define SCHEMA "pivotkv/profile/1"
+#define SCHEMA "pivotkv/profile/2"
+#define SCHEMA_1 "pivotkv/profile/1" /* without kernels, wait_us and beside */
 #define MOST_GBPS 1e6
 #define MOST_GOPS 1e9
 #define MOST_US 1e9
 #define MOST_THREADS 65536.0
+#define MOST_INTENSITY 1e9
 #define MOST_PIECE ((json_int_t)1 << 50)
 
 static const char *const direction_names[] = {"host_to_device", "device_to_host", "both", NULL};
+
+const char *const pkvi_profile_kinds[PKVI_PROFILE_KINDS + 1] = {
+    "linear_q4", "linear_q8", "linear_f32", "attend", "rows", NULL};
 
 /* ---- reading; `where` is the path of an object in the file, "" for the outermost ---- */
 
@@ -161,12 +166,63 @@ static enum pkv_status get_local(const json_t *root, const struct place *place,
     return get_number(local, &at, "f32_gops", MOST_GOPS, false, &p->f32_gops);
 }
 
+static enum pkv_status get_kernel(const json_t *kernels, const struct place *place,
+                                  const char *kind, struct pkvi_profile_kernel *kernel)
+{
+    static const char *const names[] = {"launch_us", "points", NULL};
+    json_t *object;
+    struct place at;
+    PKV_TRY(get_object(kernels, place, kind, names, &at, &object));
+    PKV_TRY(get_number(object, &at, "launch_us", MOST_US, true, &kernel->launch_us));
+    const json_t *list = json_object_get(object, "points");
+    const size_t count = json_array_size(list);
+    if (!json_is_array(list) || count == 0 || count > PKVI_PROFILE_KERNEL_POINTS) {
+        return fail_at(&at, "points", "an array of 1 to 8 points");
+    }
+    for (size_t i = 0; i < count; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "points[%zu]", i);
+        const json_t *point = json_array_get(list, i);
+        const struct place inner = inside(&at, name);
+        if (!json_is_object(point) || json_object_size(point) != 2) {
+            return fail_at(&at, name, "an object of flops_per_byte and gbps");
+        }
+        PKV_TRY(get_number(point, &inner, "flops_per_byte", MOST_INTENSITY, true,
+                           &kernel->point[i].flops_per_byte));
+        PKV_TRY(get_number(point, &inner, "gbps", MOST_GBPS, false, &kernel->point[i].gbps));
+        if (i > 0 && kernel->point[i].flops_per_byte <= kernel->point[i - 1].flops_per_byte) {
+            return fail_at(&inner, "flops_per_byte", "a number above the one before");
+        }
+    }
+    kernel->count = (uint32_t)count;
+    return PKV_OK;
+}
+
+static enum pkv_status get_kernels(const json_t *root, const struct place *place,
+                                   struct pkvi_profile *p)
+{
+    static const char *const beside_names[] = {"kernel", "copy", NULL};
+    json_t *kernels, *beside;
+    struct place at;
+    PKV_TRY(get_object(root, place, "kernels", pkvi_profile_kinds, &at, &kernels));
+    for (uint32_t kind = 0; kind < PKVI_PROFILE_KINDS; kind++) {
+        PKV_TRY(get_kernel(kernels, &at, pkvi_profile_kinds[kind], &p->kernel[kind]));
+    }
+    p->has_kernels = true;
+    if (!json_object_get(root, "beside")) {
+        return PKV_OK;
+    }
+    PKV_TRY(get_object(root, place, "beside", beside_names, &at, &beside));
+    PKV_TRY(get_number(beside, &at, "kernel", 1, false, &p->beside_kernel));
+    return get_number(beside, &at, "copy", 1, false, &p->beside_copy);
+}
+
 static enum pkv_status get_calls(const json_t *root, const struct place *place,
                                  struct pkvi_profile *p)
 {
     static const char *const launch_names[] = {"cost_us", "call_us", "latency_us", NULL};
     static const char *const copy_names[] = {"call_us", "host_to_device_latency_us",
-                                             "device_to_host_latency_us", NULL};
+                                             "device_to_host_latency_us", "wait_us", NULL};
     json_t *launch, *copy;
     struct place at;
     PKV_TRY(get_object(root, place, "launch", launch_names, &at, &launch));
@@ -176,7 +232,8 @@ static enum pkv_status get_calls(const json_t *root, const struct place *place,
     PKV_TRY(get_object(root, place, "copy", copy_names, &at, &copy));
     PKV_TRY(get_number(copy, &at, "call_us", MOST_US, true, &p->copy_call_us));
     PKV_TRY(get_number(copy, &at, copy_names[1], MOST_US, true, &p->copy_latency_us[0]));
-    return get_number(copy, &at, copy_names[2], MOST_US, true, &p->copy_latency_us[1]);
+    PKV_TRY(get_number(copy, &at, copy_names[2], MOST_US, true, &p->copy_latency_us[1]));
+    return p->has_kernels ? get_number(copy, &at, "wait_us", MOST_US, true, &p->wait_us) : PKV_OK;
 }
 
 static enum pkv_status get_link(const json_t *root, const struct place *place,
@@ -196,18 +253,19 @@ static enum pkv_status get_link(const json_t *root, const struct place *place,
 
 static enum pkv_status get_all(const json_t *root, const char *name, struct pkvi_profile *p)
 {
-    static const char *const names[] = {"schema", "build",   "commit",  "note",   "machine",
-                                        "device", "variant", "threads", "cached", "emulated",
-                                        "local",  "launch",  "copy",    "link",   NULL};
+    static const char *const names[] = {
+        "schema",   "build", "commit", "note", "machine", "device",  "variant", "threads", "cached",
+        "emulated", "local", "launch", "copy", "link",    "kernels", "beside",  NULL};
     const struct place place = {.file = name};
     double threads = 0;
     const char *schema = json_string_value(json_object_get(root, "schema"));
     if (!schema) {
         return fail_at(&place, "schema", "\"" SCHEMA "\"");
     }
-    if (strcmp(schema, SCHEMA) != 0) {
-        return PKV_FAIL(PKV_ERR_UNSUPPORTED, "%.200s: schema '%.60s': expected " SCHEMA, name,
-                        schema);
+    const bool old = strcmp(schema, SCHEMA_1) == 0;
+    if (!old && strcmp(schema, SCHEMA) != 0) {
+        return PKV_FAIL(PKV_ERR_UNSUPPORTED,
+                        "%.200s: schema '%.60s': expected " SCHEMA " or " SCHEMA_1, name, schema);
     }
     PKV_TRY(check_members(root, &place, names));
     PKV_TRY(get_text(root, &place, "machine", p->machine, sizeof p->machine));
@@ -221,6 +279,7 @@ static enum pkv_status get_all(const json_t *root, const char *name, struct pkvi
     PKV_TRY(get_flag(root, &place, "cached", &p->cached));
     PKV_TRY(get_flag(root, &place, "emulated", &p->emulated));
     PKV_TRY(get_local(root, &place, p));
+    PKV_TRY(old ? PKV_OK : get_kernels(root, &place, p));
     PKV_TRY(get_calls(root, &place, p));
     return get_link(root, &place, p);
 }
@@ -334,19 +393,56 @@ static json_t *link_json(const struct pkvi_profile *p)
     return link;
 }
 
+static json_t *kernels_json(const struct pkvi_profile *p)
+{
+    json_t *kernels = json_object();
+    for (uint32_t kind = 0; kind < PKVI_PROFILE_KINDS; kind++) {
+        const struct pkvi_profile_kernel *kernel = &p->kernel[kind];
+        json_t *list = json_array();
+        for (uint32_t i = 0; i < kernel->count; i++) {
+            json_array_append_new(list, json_pack("{s:f, s:f}", "flops_per_byte",
+                                                  kernel->point[i].flops_per_byte, "gbps",
+                                                  kernel->point[i].gbps));
+        }
+        json_t *one = json_pack("{s:f, s:o}", "launch_us", kernel->launch_us, "points", list);
+        if (json_array_size(json_object_get(one, "points")) != kernel->count ||
+            json_object_set_new(kernels, pkvi_profile_kinds[kind], one) != 0) {
+            json_decref(kernels);
+            return NULL;
+        }
+    }
+    return kernels;
+}
+
+/* What version 2 has more; false: no memory, or a number that is not finite. */
+static bool add_kernels(json_t *root, const struct pkvi_profile *p)
+{
+    bool ok =
+        json_object_set_new(json_object_get(root, "copy"), "wait_us", json_real(p->wait_us)) == 0 &&
+        json_object_set_new(root, "kernels", kernels_json(p)) == 0;
+    if (ok && p->beside_kernel > 0) {
+        ok = json_object_set_new(
+                 root, "beside",
+                 json_pack("{s:f, s:f}", "kernel", p->beside_kernel, "copy", p->beside_copy)) == 0;
+    }
+    return ok;
+}
+
 enum pkv_status pkvi_profile_format(const struct pkvi_profile *p, char **text_out)
 {
     json_t *root = json_pack(
         "{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:b, s:b, s:{s:f, s:f, s:f}, s:{s:f, s:f, s:f}, "
         "s:{s:f, s:f, s:f}, s:o}",
-        "schema", SCHEMA, "build", pkv_build(), "commit", pkv_commit(), "machine", p->machine,
-        "device", p->device, "variant", p->variant, "threads", (int)p->threads, "cached", p->cached,
-        "emulated", p->emulated, "local", "read_gbps", p->read_gbps, "int8_gops", p->int8_gops,
-        "f32_gops", p->f32_gops, "launch", "cost_us", p->launch_us, "call_us", p->launch_call_us,
-        "latency_us", p->launch_latency_us, "copy", "call_us", p->copy_call_us,
-        "host_to_device_latency_us", p->copy_latency_us[0], "device_to_host_latency_us",
-        p->copy_latency_us[1], "link", link_json(p));
-    char *text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+        "schema", p->has_kernels ? SCHEMA : SCHEMA_1, "build", pkv_build(), "commit", pkv_commit(),
+        "machine", p->machine, "device", p->device, "variant", p->variant, "threads",
+        (int)p->threads, "cached", p->cached, "emulated", p->emulated, "local", "read_gbps",
+        p->read_gbps, "int8_gops", p->int8_gops, "f32_gops", p->f32_gops, "launch", "cost_us",
+        p->launch_us, "call_us", p->launch_call_us, "latency_us", p->launch_latency_us, "copy",
+        "call_us", p->copy_call_us, "host_to_device_latency_us", p->copy_latency_us[0],
+        "device_to_host_latency_us", p->copy_latency_us[1], "link", link_json(p));
+    char *text = root && (!p->has_kernels || add_kernels(root, p))
+                     ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9))
+                     : NULL;
     json_decref(root);
     if (!text) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY,

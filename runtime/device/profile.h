@@ -34,6 +34,30 @@ struct pkvi_profile_curve {
     struct pkvi_profile_point point[PKVI_PROFILE_POINTS];
 };
 
+/* Kinds of kernels that reach different shares of what the device can do. Other weight types go
+ * with the nearest. */
+enum pkvi_profile_kind {
+    PKVI_PROFILE_LINEAR_Q4,
+    PKVI_PROFILE_LINEAR_Q8,
+    PKVI_PROFILE_LINEAR_F32,
+    PKVI_PROFILE_ATTEND,
+    PKVI_PROFILE_ROWS, /* norms, rotations and the like: a row at a time */
+    PKVI_PROFILE_KINDS
+};
+/* "linear_q4", ... */
+extern const char *const pkvi_profile_kinds[PKVI_PROFILE_KINDS + 1];
+
+#define PKVI_PROFILE_KERNEL_POINTS 8u
+
+/* Device bytes a second of launches that do so many operations a byte; flops_per_byte ascend. */
+struct pkvi_profile_kernel {
+    double launch_us; /* that one with next to no work takes on its stream */
+    uint32_t count;
+    struct {
+        double flops_per_byte, gbps;
+    } point[PKVI_PROFILE_KERNEL_POINTS];
+};
+
 struct pkvi_profile {
     char machine[128], device[16], variant[16];
     uint32_t threads;
@@ -45,6 +69,13 @@ struct pkvi_profile {
     double launch_latency_us;              /* from the call to its end, as the host sees it */
     double copy_call_us;                   /* as launches, of the smallest piece */
     double copy_latency_us[2];             /* [load, store] */
+    /* What follows is not known (false, 0) of a file of version 1. */
+    bool has_kernels;
+    double wait_us; /* from the end of what a stream waits for to its going on */
+    /* Speed of a kernel that reads device memory, and of a copy, while the other one runs: a part
+     * of 1; 0 = not known. */
+    double beside_kernel, beside_copy;
+    struct pkvi_profile_kernel kernel[PKVI_PROFILE_KINDS];
     struct {
         struct pkvi_profile_curve contiguous; /* a call a piece */
         struct pkvi_profile_curve gather;     /* many pieces a call, by chance in host memory */

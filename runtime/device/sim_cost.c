@@ -3,7 +3,6 @@
  * runs beside it.
  */
 #include <math.h>
-#include <string.h>
 
 #include "kernels/kernels.h"
 #include "kernels/pack.h"
@@ -26,6 +25,49 @@ static double curve_gbps(const struct pkvi_profile_curve *curve, double bytes)
     return exp(log(point[above - 1].gbps) * (1 - part) + log(point[above].gbps) * part);
 }
 
+/* Nanoseconds a byte at so many operations a byte: along straight lines between points, below the
+ * first as there, above the last by its operations. */
+static double byte_ns(const struct pkvi_profile_kernel *kernel, double flops_per_byte)
+{
+    const uint32_t last = kernel->count - 1;
+    uint32_t above = 0;
+    while (above < kernel->count && kernel->point[above].flops_per_byte < flops_per_byte) {
+        above++;
+    }
+    if (above == 0) {
+        return 1 / kernel->point[0].gbps;
+    }
+    if (above > last) {
+        const double most = kernel->point[last].flops_per_byte;
+        return 1 / kernel->point[last].gbps * (most > 0 ? flops_per_byte / most : 1);
+    }
+    const double low = kernel->point[above - 1].flops_per_byte;
+    const double part = (flops_per_byte - low) / (kernel->point[above].flops_per_byte - low);
+    return (1 - part) / kernel->point[above - 1].gbps + part / kernel->point[above].gbps;
+}
+
+static enum pkvi_profile_kind kind_of(const struct pkv_kernel *kernel, const void *args)
+{
+    if (kernel->op == PKV_OP_ATTEND) {
+        return PKVI_PROFILE_ATTEND;
+    }
+    if (kernel->op != PKV_OP_LINEAR) {
+        return PKVI_PROFILE_ROWS;
+    }
+    const struct pkv_args_linear *linear = args;
+    switch (linear->part_count > 0 ? linear->part[0].w.type : PKV_W_F32) {
+    case PKV_W_F32:
+    case PKV_W_F16:
+    case PKV_W_BF16:
+        return PKVI_PROFILE_LINEAR_F32;
+    case PKV_W_Q8_0:
+    case PKV_W_Q6_K:
+        return PKVI_PROFILE_LINEAR_Q8;
+    default:
+        return PKVI_PROFILE_LINEAR_Q4;
+    }
+}
+
 static bool is_int8(const struct pkv_kernel *kernel, const void *args)
 {
     if (kernel->op != PKV_OP_LINEAR) {
@@ -44,9 +86,15 @@ struct sim_work pkvi_sim_launch_work(const struct sim_device *device,
     const double gops = is_int8(kernel, args) ? p->int8_gops : p->f32_gops;
     const double local_ns = (double)cost.local_bytes / p->read_gbps;
     const double idle_us = p->launch_latency_us - p->launch_us;
-    return (struct sim_work){.latency_ns = idle_us > 0 ? 1e3 * idle_us : 0,
-                             .busy_ns = 1e3 * p->launch_us + fmax(local_ns, cost.flops / gops),
-                             .both_share = 1};
+    struct sim_work work = {.latency_ns = idle_us > 0 ? 1e3 * idle_us : 0,
+                            .busy_ns = 1e3 * p->launch_us + fmax(local_ns, cost.flops / gops),
+                            .both_share = 1};
+    if (p->has_kernels) {
+        const struct pkvi_profile_kernel *measured = &p->kernel[kind_of(kernel, args)];
+        const double bytes = cost.local_bytes > 0 ? (double)cost.local_bytes : 1;
+        work.busy_ns = 1e3 * measured->launch_us + bytes * byte_ns(measured, cost.flops / bytes);
+    }
+    return work;
 }
 
 /* The device's own link, and beside it where the config asks for one. */
@@ -67,7 +115,7 @@ static void add_link(const struct sim_device *device, struct sim_work *work, int
     }
     /* A core of the cpu device does the copy whatever link it emulates; elsewhere one link is all
      * there is. */
-    if (!emulates || (strcmp(p->device, "cpu") == 0 && !p->emulated)) {
+    if (!emulates || (device->is_cpu && !p->emulated)) {
         work->busy_ns += (double)bytes / gbps;
     }
     const struct pkvi_profile_curve *both =

@@ -70,13 +70,18 @@ static struct load load_of(const struct sim_device *device)
 static double speed_of(const struct sim_stream *stream, const struct load *load)
 {
     const struct sim_work *work = &stream->left;
+    const struct pkvi_profile *p = &sim_device(stream->base.device)->profile;
+    const bool copies = load->copies[0] + load->copies[1] > 0;
     double speed = 1;
     if (!is_copy(work)) {
-        return 1.0 / load->kernels;
+        return (copies && p->beside_kernel > 0 ? p->beside_kernel : 1) / load->kernels;
+    }
+    if (load->kernels > 0 && p->beside_copy > 0) {
+        speed = p->beside_copy;
     }
     for (int d = 0; d < 2; d++) {
         if (work->copies[d]) {
-            speed = fmin(speed, 1.0 / load->copies[d]);
+            speed /= load->copies[d];
         }
     }
     return load->copies[0] > 0 && load->copies[1] > 0 ? speed * work->both_share : speed;
@@ -97,8 +102,10 @@ static double step_ns(const struct sim_device *device, const struct sim_stream *
 
 static void pop(struct sim_stream *stream)
 {
-    stream->running = false;
-    stream->idle = false;
+    if (stream->running) {
+        stream->running = false;
+        stream->before = SIM_GOING;
+    }
     if (++stream->head == stream->count) {
         stream->head = stream->count = 0;
     }
@@ -140,7 +147,7 @@ static bool begin_next(struct sim_device *device, struct sim_stream *stream)
     }
     struct sim_command *command = &stream->queue[stream->head];
     if (command->enqueued_ns > device->now_ns) {
-        stream->idle = true;
+        stream->before = SIM_IDLE;
         return false;
     }
     switch (command->kind) {
@@ -150,7 +157,7 @@ static bool begin_next(struct sim_device *device, struct sim_stream *stream)
         return true;
     case SIM_WAIT:
         if (command->of.progress->done < command->number) {
-            stream->idle = true;
+            stream->before = SIM_WAITED;
             return false;
         }
         pop(stream);
@@ -160,7 +167,9 @@ static bool begin_next(struct sim_device *device, struct sim_stream *stream)
     }
     stream->running = true;
     stream->left = command->of.work;
-    if (!stream->idle) {
+    if (stream->before == SIM_WAITED) {
+        stream->left.latency_ns = 1e3 * device->profile.wait_us;
+    } else if (stream->before == SIM_GOING) {
         stream->left.latency_ns = 0;
     }
     take_link(device, stream);
@@ -283,7 +292,7 @@ static enum pkv_status enqueue(struct sim_device *device, struct sim_stream *str
     device->host_ns += 1e3 * call_us;
     command.enqueued_ns = device->host_ns;
     if (stream->head == stream->count && device->now_ns < device->host_ns) {
-        stream->idle = true;
+        stream->before = SIM_IDLE;
     }
     *place = command;
     stream->count++;
@@ -481,7 +490,7 @@ enum pkv_status pkvi_sim_stream_open(struct pkv_device *base, enum pkv_stream_ki
     }
     stream->base = (struct pkv_stream){.device = base, .kind = kind};
     stream->progress = progress;
-    stream->idle = true;
+    stream->before = SIM_IDLE;
     pthread_mutex_lock(&device->lock);
     progress->next = device->progresses;
     device->progresses = progress;

@@ -49,6 +49,14 @@ class Link(CliTest):
             if row.get("compute") == "read":
                 self.assertEqual(len(row["samples_overlap"]), 5)
 
+    def test_kernels_tell_their_work(self):
+        _, rows = self.rows(*ONE)
+        kernels = {row["name"]: row for row in rows if row["name"].startswith("kernel_")}
+        self.assertEqual(len(kernels), 19)
+        one, many = kernels["kernel_linear_q8_rows_1"], kernels["kernel_linear_q8_rows_256"]
+        self.assertGreater(many["flops"] / many["local_bytes"], 10 * one["flops"] / one["local_bytes"])
+        self.assertGreater(one["median_us"], 0)
+
     def test_rows_cover_what_is_asked(self):
         _, rows = self.rows(*TINY, "--streams", "1,3", "--pieces", "7,64", "--memory", "pinned")
         names = {row["name"] for row in rows}
@@ -133,9 +141,18 @@ class Link(CliTest):
             self.assertEqual(os.listdir(folder), ["profile.json"])
             with open(path, encoding="utf-8") as file:
                 profile = json.load(file)
-            self.assertEqual((profile["schema"], profile["device"], profile["emulated"]), ("pivotkv/profile/1", "cpu", False))
+            self.assertEqual((profile["schema"], profile["device"], profile["emulated"]), ("pivotkv/profile/2", "cpu", False))
             for figure in (*profile["local"].values(), *profile["launch"].values(), *profile["copy"].values()):
-                self.assertGreater(figure, 0)
+                self.assertGreaterEqual(figure, 0)
+            self.assertNotIn("beside", profile, "nothing was measured beside compute")
+            for kind in ("linear_q4", "linear_q8", "linear_f32", "attend", "rows"):
+                kernel = profile["kernels"][kind]
+                self.assertGreater(kernel["launch_us"], 0)
+                self.assertTrue(all(point["gbps"] > 0 for point in kernel["points"]), kind)
+            self.ok("link", *TINY, "--compute", "read", "--memory", "pinned", "--profile", path)
+            with open(path, encoding="utf-8") as file:
+                for figure in json.load(file)["beside"].values():
+                    self.assertTrue(0 < figure <= 1, figure)
             for direction in ("host_to_device", "device_to_host", "both"):
                 sizes = [point["piece_bytes"] for point in profile["link"][direction]["contiguous"]]
                 self.assertEqual(sizes, [64, 1024, 16384, 262144])

@@ -17,6 +17,14 @@
 #define time_calls time_launch_calls
 #include "bench/link_compute.c"
 #undef time_calls
+#undef COLS
+#define take take_work
+#define lay_out lay_out_works
+#define layout works_layout
+#include "bench/link_kernels.c"
+#undef take
+#undef lay_out
+#undef layout
 
 static const struct link_options small = {.min_bytes = 64,
                                           .max_bytes = 4096,

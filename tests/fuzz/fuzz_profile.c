@@ -42,6 +42,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     check(pkvi_profile_format(&first, &text) == PKV_OK);
     check(pkvi_profile_parse(text, strlen(text), "FILE", &second) == PKV_OK);
+    check(first.has_kernels == second.has_kernels);
+    for (uint32_t kind = 0; first.has_kernels && kind < PKVI_PROFILE_KINDS; kind++) {
+        check(first.kernel[kind].count >= 1);
+        check(first.kernel[kind].count == second.kernel[kind].count);
+    }
     check(first.threads == second.threads && first.cached == second.cached);
     check(strcmp(first.machine, second.machine) == 0);
     free(text);

@@ -96,7 +96,7 @@ static void test_plan__all__sweeps(void **state)
     assert_int_equal(count(&link, LINK_HUGE, 0, LINK_CONTIGUOUS), 3 * 13);
     assert_int_equal(count(&link, LINK_PAGEABLE, 0, LINK_GATHER), 3 * 7);
     assert_int_equal(count(&link, LINK_PAGEABLE, 0, LINK_STRIDED), 0);
-    assert_int_equal(link.cells[link.cell_count - 1].measure, LINK_LOCAL_F32);
+    assert_int_equal(link.cells[link.cell_count - 1].measure, LINK_KERNEL);
     end(&link);
 }
 

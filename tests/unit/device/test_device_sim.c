@@ -265,6 +265,57 @@ static void test_sim__emulated_link__one_after_the_other_on_it(void **state)
     close_all(&f);
 }
 
+/* What version 2 of a profile has more: kinds of kernels, waits, what runs beside. */
+static void test_sim__measured_kernels__along_their_points(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct pkvi_profile p = plain_profile();
+    const struct pkv_device_config config = pkv_device_config_default();
+    p.has_kernels = true;
+    for (uint32_t kind = 0; kind < PKVI_PROFILE_KINDS; kind++) {
+        p.kernel[kind] =
+            (struct pkvi_profile_kernel){.launch_us = 1, .count = 1, .point = {{1, 1}}};
+    }
+    p.kernel[PKVI_PROFILE_ROWS].count = 2;
+    p.kernel[PKVI_PROFILE_ROWS].point[0].gbps = 10;
+    p.kernel[PKVI_PROFILE_ROWS].point[1].flops_per_byte = 5;
+    p.kernel[PKVI_PROFILE_ROWS].point[1].gbps = 2;
+    open_with(&f, &p, &config);
+    launch(f.compute, 0, 1000); /* before the first point: 10 bytes a nanosecond */
+    assert_int_equal(drain(&f, f.compute), 1000 + 100);
+    launch(f.compute, 3000, 1000); /* half way: 0.1 and 0.5 ns a byte */
+    assert_int_equal(drain(&f, f.compute), 1000 + 300);
+    launch(f.compute, 10000, 1000); /* twice the operations of the last point */
+    assert_int_equal(drain(&f, f.compute), 1000 + 1000);
+    close_all(&f);
+}
+
+static void test_sim__waits_and_company__cost(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct pkvi_profile p = plain_profile();
+    const struct pkv_device_config config = pkv_device_config_default();
+    p.wait_us = 1;
+    p.beside_kernel = 0.5;
+    p.beside_copy = 0.25;
+    open_with(&f, &p, &config);
+    copy_in(&f, f.load, 16384); /* 4096 ns alone */
+    assert_ok(pkvi_event_record(f.end, f.load));
+    assert_ok(pkvi_event_wait(f.compute, f.end));
+    launch(f.compute, 0, 10000);
+    launch(f.compute, 0, 10000);
+    assert_int_equal(drain(&f, f.compute), 4096 + 1000 + 2000);
+    const uint64_t begin_ns = pkv_device_clock_ns(f.device);
+    copy_in(&f, f.load, 16384);
+    launch(f.compute, 0, 5000); /* 500 ns; 1000 beside the copy, which does 250 meanwhile */
+    assert_int_equal(drain(&f, f.compute), 1000);
+    drain(&f, f.load);
+    assert_int_equal(pkv_device_clock_ns(f.device) - begin_ns, 1000 + 4096 - 250);
+    close_all(&f);
+}
+
 /* On the cpu device the copy is done by a core, however slow the link is. */
 static void test_sim__emulated_link_of_a_cpu__slower_of_both(void **state)
 {
@@ -471,6 +522,8 @@ int main(void)
         cmocka_unit_test(test_sim__calls_and_idle_streams__cost),
         cmocka_unit_test(test_sim__emulated_link__one_after_the_other_on_it),
         cmocka_unit_test(test_sim__emulated_link_of_a_cpu__slower_of_both),
+        cmocka_unit_test(test_sim__measured_kernels__along_their_points),
+        cmocka_unit_test(test_sim__waits_and_company__cost),
         cmocka_unit_test(test_sim__elapsed__virtual),
         cmocka_unit_test(test_sim__polling__ends),
         cmocka_unit_test(test_sim__data__arrives_on_compute_only),

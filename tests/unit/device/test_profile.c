@@ -24,7 +24,15 @@ static struct pkvi_profile sample(void)
                              .launch_call_us = 0.25,
                              .launch_latency_us = 1.5,
                              .copy_call_us = 0.125,
-                             .copy_latency_us = {7.5, 8.5}};
+                             .copy_latency_us = {7.5, 8.5},
+                             .has_kernels = true,
+                             .wait_us = 4.5,
+                             .beside_kernel = 0.75,
+                             .beside_copy = 0.5};
+    for (uint32_t kind = 0; kind < PKVI_PROFILE_KINDS; kind++) {
+        p.kernel[kind] = (struct pkvi_profile_kernel){
+            .launch_us = kind, .count = 2, .point = {{0, 25}, {10.5 + kind, 5}}};
+    }
     for (uint32_t d = 0; d < PKVI_PROFILE_DIRECTIONS; d++) {
         struct pkvi_profile_curve *curves[] = {&p.link[d].contiguous, &p.link[d].gather};
         for (uint32_t c = 0; c < 2; c++) {
@@ -86,6 +94,13 @@ static void test_profile__format_and_parse__same(void **state)
     assert_true(q.launch_call_us == p.launch_call_us);
     assert_true(q.launch_latency_us == p.launch_latency_us);
     assert_true(q.copy_call_us == p.copy_call_us);
+    assert_true(q.has_kernels && q.wait_us == p.wait_us);
+    assert_true(q.beside_kernel == p.beside_kernel && q.beside_copy == p.beside_copy);
+    for (uint32_t kind = 0; kind < PKVI_PROFILE_KINDS; kind++) {
+        assert_true(q.kernel[kind].launch_us == kind && q.kernel[kind].count == 2);
+        assert_true(q.kernel[kind].point[1].flops_per_byte == 10.5 + kind);
+        assert_true(q.kernel[kind].point[1].gbps == 5);
+    }
     for (uint32_t d = 0; d < 3; d++) {
         assert_true(d == 2 || q.copy_latency_us[d] == p.copy_latency_us[d]);
         assert_int_equal(q.link[d].contiguous.count, 2);
@@ -95,6 +110,28 @@ static void test_profile__format_and_parse__same(void **state)
         assert_memory_equal(q.link[d].contiguous.point, p.link[d].contiguous.point,
                             2 * sizeof p.link[d].contiguous.point[0]);
     }
+    free(text);
+}
+
+/* Files of the first version stay readable; they say nothing of kernels. */
+static void test_profile__version_1__read(void **state)
+{
+    (void)state;
+    struct pkvi_profile p = sample(), q;
+    p.has_kernels = false;
+    memset(&q, 0x55, sizeof q);
+    char *text = text_of(&p);
+    assert_non_null(strstr(text, "pivotkv/profile/1"));
+    assert_null(strstr(text, "wait_us"));
+    assert_ok(pkvi_profile_parse(text, strlen(text), "FILE", &q));
+    assert_true(!q.has_kernels && q.wait_us == 0 && q.beside_kernel == 0 && q.beside_copy == 0);
+    free(text);
+    p = sample();
+    p.beside_kernel = 0;
+    text = text_of(&p);
+    assert_null(strstr(text, "beside"));
+    assert_ok(pkvi_profile_parse(text, strlen(text), "FILE", &q));
+    assert_true(q.has_kernels && q.beside_kernel == 0);
     free(text);
 }
 
@@ -125,6 +162,16 @@ static void test_profile__bad_text__refused_in_words(void **state)
         {"\"gather\": [", "\"gather\": 5, \"note\": [", "link.host_to_device.note"},
         {"\"both\"", "\"all\"", "link.all: expected no such member"},
         {"\"link\": {", "\"link\": {}, \"note\": {", "link.host_to_device: expected an object"},
+        {"\"attend\"", "\"attention\"", "kernels.attention: expected no such member"},
+        {"\"attend\": {", "\"rows\": {}, \"x\": {", "duplicate"},
+        {"\"launch_us\": 1.0", "\"launch_us\": -1", "kernels.linear_q8.launch_us: expected"},
+        {"\"flops_per_byte\": 0.0", "\"flops_per_byte\": 10.5",
+         "kernels.linear_q4.points[1].flops_per_byte: expected a number above the one before"},
+        {"\"points\": [", "\"points\": [], \"more\": [", "kernels.linear_q4.more"},
+        {"\"kernels\": {", "\"kernels\": {}, \"note\": {", "kernels.linear_q4: expected an object"},
+        {"\"kernel\": 0.75", "\"kernel\": 1.5", "beside.kernel: expected"},
+        {"\"kernel\": 0.75", "\"kernel\": 0", "beside.kernel: expected"},
+        {"\"wait_us\": 4.5", "\"wait_us\": null", "copy.wait_us: expected"},
         {"{", "{ \"schema\": 1,", "duplicate"},
         {"{", "[{", ""},
         {"}", "", ""},
@@ -136,8 +183,8 @@ static void test_profile__bad_text__refused_in_words(void **state)
         assert_refused(bad, PKV_ERR_CORRUPT, cases[i].words);
         free(bad);
     }
-    char *other = changed(text, "pivotkv/profile/1", "pivotkv/profile/2");
-    assert_refused(other, PKV_ERR_UNSUPPORTED, "profile/2");
+    char *other = changed(text, "pivotkv/profile/2", "pivotkv/profile/3");
+    assert_refused(other, PKV_ERR_UNSUPPORTED, "profile/3");
     free(other);
     assert_refused("", PKV_ERR_CORRUPT, "");
     assert_refused("[]", PKV_ERR_CORRUPT, "one JSON object");
@@ -215,6 +262,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile__format_and_parse__same),
+        cmocka_unit_test(test_profile__version_1__read),
         cmocka_unit_test(test_profile__bad_text__refused_in_words),
         cmocka_unit_test(test_profile__curve_of_too_many_points__refused),
         cmocka_unit_test(test_profile__numbers_that_no_file_holds__not_written),
