@@ -34,6 +34,43 @@ enum pkv_status pkvi_tier_seq_open(struct pkvi_tier *t, uint32_t s)
     return take_share(t, s);
 }
 
+/* The first sliding layer whose ring has lost what a row at `tokens` looks back on, or layers. */
+static uint32_t lost_ring(const struct pkvi_tier_config *config, uint32_t high, uint32_t tokens)
+{
+    uint32_t l = 0;
+    for (; l < config->layers; l++) {
+        const struct pkv_layer_info *info = &config->layer[l];
+        const uint64_t ring = (uint64_t)pkvi_tier_layer_pages(config, l) * PKV_PAGE_TOKENS;
+        const uint32_t first = tokens + 1 > info->window ? tokens + 1 - info->window : 0;
+        if (info->kind == PKV_LAYER_SLIDING && first + ring < high) {
+            break;
+        }
+    }
+    return l;
+}
+
+bool pkvi_tier_rings_hold(const struct pkvi_tier_config *config, uint32_t high, uint32_t tokens)
+{
+    return lost_ring(config, high, tokens) == config->layers;
+}
+
+enum pkv_status pkvi_tier_check_cut(const struct pkvi_tier_config *config, uint32_t present,
+                                    uint32_t high, uint32_t tokens)
+{
+    if (tokens > present) {
+        return PKV_FAIL(PKV_ERR_RANGE, "truncate to %u tokens: the sequence has %u", tokens,
+                        present);
+    }
+    const uint32_t l = lost_ring(config, high, tokens);
+    if (tokens > 0 && tokens < present && l < config->layers) {
+        return PKV_FAIL(PKV_ERR_RANGE,
+                        "truncate to %u tokens: layer %u keeps a ring of %u tokens, and %u "
+                        "were written",
+                        tokens, l, pkvi_tier_layer_pages(config, l) * PKV_PAGE_TOKENS, high);
+    }
+    return PKV_OK;
+}
+
 /* One layer keeps `full` whole blocks and, where `open`, a part of the next. */
 static enum pkv_status truncate_layer(struct pkvi_tier *t, uint32_t s, uint32_t layer,
                                       uint32_t full, bool open)

@@ -124,8 +124,8 @@ enum pkv_status pkvi_tier_abort(struct pkvi_tier *tier);
  */
 enum pkv_status pkvi_tier_seq_open(struct pkvi_tier *tier, uint32_t seq);
 void pkvi_tier_seq_close(struct pkvi_tier *tier, uint32_t seq);
-/* Forget all tokens from `tokens` <= present ones on; the caller has checked sliding layers.
- * Waits for stores where a block is cut that is not on the device. */
+/* Forget all tokens from `tokens` on; the caller has asked pkvi_tier_check_cut(). Waits for stores
+ * where a block is cut that is not on the device. */
 enum pkv_status pkvi_tier_seq_truncate(struct pkvi_tier *tier, uint32_t seq, uint32_t tokens);
 /*
  * `to`, which is closed, becomes the same sequence as `from`. Blocks and pages are shared; the one
@@ -153,6 +153,16 @@ enum pkv_status pkvi_tier_seq_write(struct pkvi_tier *tier, uint32_t seq, uint32
                                     uint32_t first, uint32_t count, pkv_addr memory);
 enum pkv_status pkvi_tier_seq_filled(struct pkvi_tier *tier, uint32_t seq);
 uint64_t pkvi_tier_block_bytes(const struct pkvi_tier *tier, uint32_t layer);
+
+/*
+ * Rings of sliding layers forget. `high`: most tokens that a sequence had since it was empty, those
+ * of passes that were aborted included. Do its rings still hold what a row at `tokens` looks back
+ * on? May `present` tokens be cut to `tokens`: PKV_ERR_RANGE where there are fewer, or a ring has
+ * lost that and they are neither 0 nor the present ones.
+ */
+bool pkvi_tier_rings_hold(const struct pkvi_tier_config *config, uint32_t high, uint32_t tokens);
+enum pkv_status pkvi_tier_check_cut(const struct pkvi_tier_config *config, uint32_t present,
+                                    uint32_t high, uint32_t tokens);
 
 /* Pages that a sequence keeps in a layer's ring, or in all. */
 uint32_t pkvi_tier_layer_pages(const struct pkvi_tier_config *config, uint32_t layer);

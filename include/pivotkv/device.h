@@ -65,6 +65,15 @@ PKV_API enum pkv_status pkv_device_query(struct pkv_device *device,
                                          struct pkv_device_info *info_out);
 
 /*
+ * Device memory for whoever makes kernels of their own or drives a tier (tier.h); 64-byte aligned
+ * at least, not cleared. PKV_ERR_INVALID: 0 bytes; PKV_ERR_NO_MEMORY tells what is there;
+ * *addr_out is not written then. Free what no stream uses any more; address 0 is allowed.
+ */
+PKV_API enum pkv_status pkv_memory_alloc(struct pkv_device *device, uint64_t bytes,
+                                         pkv_addr *addr_out);
+PKV_API void pkv_memory_free(struct pkv_device *device, pkv_addr addr);
+
+/*
  * Nanoseconds on the clock by which the device's host goes: the machine's monotonic clock, or of
  * "sim" a virtual one that its calls and waits move forward. For measuring steps.
  */

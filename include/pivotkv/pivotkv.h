@@ -10,6 +10,7 @@
 #include "pivotkv/session.h"
 #include "pivotkv/status.h"
 #include "pivotkv/text.h"
+#include "pivotkv/tier.h"
 #include "pivotkv/types.h"
 #include "pivotkv/version.h"
 

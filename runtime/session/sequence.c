@@ -61,42 +61,15 @@ uint32_t pkv_seq_tokens(const struct pkv_seq *seq)
     return seq->tokens;
 }
 
-/* The first sliding layer whose ring has lost what a row at `tokens` looks back on, or layers. */
-static uint32_t lost_ring(const struct pkv_seq *seq, uint32_t tokens)
-{
-    const struct pkv_session *s = seq->session;
-    uint32_t l = 0;
-    for (; l < s->model->info.layers; l++) {
-        const struct pkv_layer_info *info = &s->model->layer[l].info;
-        uint64_t ring = (uint64_t)pkvi_tier_layer_pages(&s->tier_config, l) * PKV_PAGE_TOKENS;
-        uint32_t first = tokens + 1 > info->window ? tokens + 1 - info->window : 0;
-        if (info->kind == PKV_LAYER_SLIDING && first + ring < seq->high) {
-            break;
-        }
-    }
-    return l;
-}
-
 bool pkvi_session_rings_hold(const struct pkv_seq *seq, uint32_t tokens)
 {
-    return lost_ring(seq, tokens) == seq->session->model->info.layers;
+    return pkvi_tier_rings_hold(&seq->session->tier_config, seq->high, tokens);
 }
 
 enum pkv_status pkv_seq_truncate(struct pkv_seq *seq, uint32_t tokens)
 {
     struct pkv_session *s = seq->session;
-    if (tokens > seq->tokens) {
-        return PKV_FAIL(PKV_ERR_RANGE, "truncate to %u tokens: the sequence has %u", tokens,
-                        seq->tokens);
-    }
-    if (tokens > 0 && tokens < seq->tokens && !pkvi_session_rings_hold(seq, tokens)) {
-        const uint32_t l = lost_ring(seq, tokens);
-        return PKV_FAIL(PKV_ERR_RANGE,
-                        "truncate to %u tokens: layer %u keeps a ring of %u tokens, and %u "
-                        "were written",
-                        tokens, l, pkvi_tier_layer_pages(&s->tier_config, l) * PKV_PAGE_TOKENS,
-                        seq->high);
-    }
+    PKV_TRY(pkvi_tier_check_cut(&s->tier_config, seq->tokens, seq->high, tokens));
     PKV_TRY(pkvi_session_rest(s));
     PKV_TRY(pkvi_session_check(s, pkvi_tier_seq_truncate(s->tier, seq->index, tokens)));
     seq->tokens = tokens;

@@ -28,6 +28,10 @@ libdir=$(dirname "$(find "$folder/prefix" -name pivotkv.pc)")
 export PKG_CONFIG_PATH=$libdir
 cc -std=c11 -Wall -Wextra -Werror "$folder/user.c" $(pkg-config --cflags --libs pivotkv) -o "$folder/shared"
 LD_LIBRARY_PATH=$(pkg-config --variable=libdir pivotkv) "$folder/shared"
+for example in "$source"/docs/examples/*.c; do
+    cc -std=c11 -Wall -Wextra -Werror "$example" $(pkg-config --cflags --libs pivotkv) -o "$folder/example"
+    LD_LIBRARY_PATH=$(pkg-config --variable=libdir pivotkv) "$folder/example"
+done
 cat >"$folder/CMakeLists.txt" <<'C'
 cmake_minimum_required(VERSION 3.21)
 project(user C)
