@@ -158,12 +158,15 @@ static enum pkv_status open_memory(struct pkvi_tier *t)
     PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_DEVICE, payload, &t->payload));
     PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_DEVICE, sizes->tables_bytes, &t->tables));
     PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_PINNED, sizes->upload_bytes, &t->upload));
+    pkvi_mem_touch(t->device, t->payload, payload);
+    pkvi_mem_touch(t->device, t->tables, sizes->tables_bytes);
     lay_out(t);
     PKV_TRY(pkvi_places_open(&t->pages, sizes->quota_pages * t->config.sequences));
     PKV_TRY(pkvi_places_open(&t->shares, t->config.sequences));
     PKV_TRY(pkvi_places_open(&t->parkings, t->config.parked));
     if (sizes->parked_bytes > 0) {
         PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_PINNED, sizes->parked_bytes, &t->parked_rings));
+        pkvi_mem_touch(t->device, t->parked_rings, sizes->parked_bytes);
     }
     if (t->config.host) {
         const struct pkvi_host_arena_config arena = {.bytes = sizes->host_bytes,

@@ -18,6 +18,9 @@
 #include "runtime/base/thread.h"
 #include "runtime/device/device.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
 #define HUGE_BYTES ((uint64_t)2 << 20)
 #define LINE_BYTES 64u
 
@@ -211,6 +214,17 @@ static void mem_free(struct pkv_device *base, enum pkv_mem mem, pkv_addr addr)
     }
 }
 
+/* Where the kernel cannot (before Linux 5.14), pages come at first use as they always did. */
+static void mem_touch(struct pkv_device *base, pkv_addr addr, uint64_t bytes)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t first = (addr + page - 1) & ~(page - 1), end = (addr + bytes) & ~(page - 1);
+    (void)base;
+    if (end > first) {
+        (void)madvise(PKV_AT(void, first), end - first, MADV_POPULATE_WRITE);
+    }
+}
+
 static enum pkv_status mem_pin(struct pkv_device *base, void *memory, uint64_t bytes,
                                pkv_addr *addr_out)
 {
@@ -323,6 +337,7 @@ const struct pkv_device_ops pkvi_cpu_device_ops = {
     .query = cpu_query,
     .mem_alloc = mem_alloc,
     .mem_free = mem_free,
+    .mem_touch = mem_touch,
     .mem_pin = mem_pin,
     .mem_unpin = mem_unpin,
     .stream_open = pkvi_cpu_stream_open,

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "kernels/addr.h"
 #include "runtime/base/check.h"
 #include "runtime/device/device.h"
 
@@ -18,12 +19,22 @@ static const char *const call_names[] = {
 #undef PKVI_FAULT_NAME
 };
 
+#define MOST_BLOCKS 256u
+
+struct fault_block {
+    pkv_addr addr; /* 0 = none */
+    uint64_t bytes;
+    enum pkv_mem mem;
+};
+
 struct fault_device {
     struct pkv_device base;
     struct pkvi_fault_config config;
-    pthread_mutex_t lock; /* counts and rng */
+    pthread_mutex_t lock; /* what follows */
     uint64_t counts[PKVI_FAULT_CALLS + 1], rng;
     bool lost;
+    struct fault_block blocks[MOST_BLOCKS];
+    uint64_t used[PKV_MEM_HOST + 1], most[PKV_MEM_HOST + 1];
 };
 
 struct fault_stream {
@@ -137,27 +148,69 @@ static enum pkv_status fault_query(struct pkv_device *base, struct pkv_device_in
     return pkv_device_query(base->below, info_out);
 }
 
+/* Note memory that was given out; without room for the note it is not counted. */
+static void note_block(struct fault_device *device, enum pkv_mem mem, pkv_addr addr, uint64_t bytes)
+{
+    pthread_mutex_lock(&device->lock);
+    for (uint32_t i = 0; i < MOST_BLOCKS; i++) {
+        struct fault_block *block = &device->blocks[i];
+        if (block->addr == 0) {
+            *block = (struct fault_block){.addr = addr, .bytes = bytes, .mem = mem};
+            device->used[mem] += bytes;
+            break;
+        }
+    }
+    const uint64_t used = device->used[mem];
+    device->most[mem] = used > device->most[mem] ? used : device->most[mem];
+    pthread_mutex_unlock(&device->lock);
+}
+
+static void forget_block(struct fault_device *device, pkv_addr addr)
+{
+    pthread_mutex_lock(&device->lock);
+    for (uint32_t i = 0; i < MOST_BLOCKS; i++) {
+        struct fault_block *block = &device->blocks[i];
+        if (block->addr == addr) {
+            device->used[block->mem] -= block->bytes;
+            block->addr = 0;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&device->lock);
+}
+
 static enum pkv_status fault_alloc(struct pkv_device *base, enum pkv_mem mem, uint64_t bytes,
                                    pkv_addr *addr_out)
 {
     PKV_TRY(pass(base, PKVI_FAULT_ALLOC));
-    return pkvi_mem_alloc(base->below, mem, bytes, addr_out);
+    PKV_TRY(pkvi_mem_alloc(base->below, mem, bytes, addr_out));
+    note_block(fault_device(base), mem, *addr_out, bytes);
+    return PKV_OK;
 }
 
 static void fault_free(struct pkv_device *base, enum pkv_mem mem, pkv_addr addr)
 {
+    forget_block(fault_device(base), addr);
     pkvi_mem_free(base->below, mem, addr);
+}
+
+static void fault_touch(struct pkv_device *base, pkv_addr addr, uint64_t bytes)
+{
+    pkvi_mem_touch(base->below, addr, bytes);
 }
 
 static enum pkv_status fault_pin(struct pkv_device *base, void *memory, uint64_t bytes,
                                  pkv_addr *addr_out)
 {
     PKV_TRY(pass(base, PKVI_FAULT_PIN));
-    return pkvi_mem_pin(base->below, memory, bytes, addr_out);
+    PKV_TRY(pkvi_mem_pin(base->below, memory, bytes, addr_out));
+    note_block(fault_device(base), PKV_MEM_PINNED, pkvi_addr(memory), bytes);
+    return PKV_OK;
 }
 
 static void fault_unpin(struct pkv_device *base, void *memory)
 {
+    forget_block(fault_device(base), pkvi_addr(memory));
     pkvi_mem_unpin(base->below, memory);
 }
 
@@ -280,6 +333,7 @@ static const struct pkv_device_ops fault_ops = {
     .query = fault_query,
     .mem_alloc = fault_alloc,
     .mem_free = fault_free,
+    .mem_touch = fault_touch,
     .mem_pin = fault_pin,
     .mem_unpin = fault_unpin,
     .stream_open = fault_stream_open,
@@ -334,4 +388,14 @@ uint64_t pkvi_fault_count(struct pkv_device *base, enum pkvi_fault_call call)
     uint64_t count = device->counts[call];
     pthread_mutex_unlock(&device->lock);
     return count;
+}
+
+uint64_t pkvi_fault_most_bytes(struct pkv_device *base, enum pkv_mem mem)
+{
+    struct fault_device *device = fault_device(base);
+    pthread_mutex_lock(&device->lock);
+    const uint64_t most = device->most[mem];
+    device->most[mem] = device->used[mem];
+    pthread_mutex_unlock(&device->lock);
+    return most;
 }

@@ -49,4 +49,8 @@ void pkvi_fault_set(struct pkv_device *device, const struct pkvi_fault_config *c
 /* Calls of a kind since the config was set; PKVI_FAULT_CALLS = of all kinds. */
 uint64_t pkvi_fault_count(struct pkv_device *device, enum pkvi_fault_call call);
 
+/* Most bytes of this kind of memory that were allocated or pinned at once, of up to 256 pieces,
+ * since the last call; those that are in use now are where it begins anew. */
+uint64_t pkvi_fault_most_bytes(struct pkv_device *device, enum pkv_mem mem);
+
 #endif

@@ -125,6 +125,13 @@ void pkvi_mem_free(struct pkv_device *device, enum pkv_mem mem, pkv_addr addr)
     }
 }
 
+void pkvi_mem_touch(struct pkv_device *device, pkv_addr addr, uint64_t bytes)
+{
+    if (addr && bytes > 0 && device->ops->mem_touch) {
+        device->ops->mem_touch(device, addr, bytes);
+    }
+}
+
 enum pkv_status pkvi_mem_pin(struct pkv_device *device, void *base, uint64_t bytes,
                              pkv_addr *addr_out)
 {

@@ -19,6 +19,8 @@ enum pkv_status pkvi_device_open_ops(const struct pkv_device_ops *ops,
 enum pkv_status pkvi_mem_alloc(struct pkv_device *device, enum pkv_mem mem, uint64_t bytes,
                                pkv_addr *addr_out);
 void pkvi_mem_free(struct pkv_device *device, enum pkv_mem mem, pkv_addr addr); /* 0 allowed */
+/* Fault it in now instead of while it is used. Cost: the system zeroes some GB/s. */
+void pkvi_mem_touch(struct pkv_device *device, pkv_addr addr, uint64_t bytes);
 enum pkv_status pkvi_mem_pin(struct pkv_device *device, void *base, uint64_t bytes,
                              pkv_addr *addr_out);
 void pkvi_mem_unpin(struct pkv_device *device, void *base);

@@ -431,6 +431,8 @@ static enum pkv_status allocate(struct pkv_session *s)
     struct pkv_device *device = s->model->device;
     PKV_TRY(pkvi_mem_alloc(device, PKV_MEM_DEVICE, s->work_bytes, &s->work));
     PKV_TRY(pkvi_mem_alloc(device, PKV_MEM_PINNED, s->pinned_bytes, &s->pinned));
+    pkvi_mem_touch(device, s->work, s->work_bytes);
+    pkvi_mem_touch(device, s->pinned, s->pinned_bytes);
     lay_out(s, s->work, s->pinned);
     PKV_TRY(pkvi_stream_open(device, PKV_COMPUTE, NULL, &s->compute));
     PKV_TRY(pkvi_event_open(device, false, &s->done));

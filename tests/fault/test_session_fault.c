@@ -185,6 +185,38 @@ static void test_session__any_call_late__same_bits(void **state)
     }
 }
 
+/* Opening takes what the plan says, a prompt and steps nothing more. */
+static void test_session__prompt_and_steps__high_water_is_the_plan(void **state)
+{
+    (void)state;
+    const struct pkvi_fault_config none = {0};
+    for (uint32_t budget = 0; budget < 2; budget++) {
+        struct pkv_session_config config = streaming();
+        struct pkv_session *session = NULL;
+        struct pkv_seq *seq = NULL;
+        struct pkv_memory_plan plan;
+        float got[RESULTS][VOCAB];
+        config.kv_budget_bytes = budget == 0 ? config.kv_budget_bytes : 0;
+        pkvi_fault_set(device, &none);
+        (void)pkvi_fault_most_bytes(device, PKV_MEM_DEVICE);
+        (void)pkvi_fault_most_bytes(device, PKV_MEM_PINNED);
+        const uint64_t pinned = pkvi_fault_most_bytes(device, PKV_MEM_PINNED);
+        assert_ok(pkv_session_plan(model, &config, &plan));
+        assert_ok(pkv_session_open(model, &config, &session));
+        assert_ok(pkv_seq_open(session, &seq));
+        assert_int_equal(pkvi_fault_most_bytes(device, PKV_MEM_DEVICE), plan.device_asked_bytes);
+        assert_int_equal(pkvi_fault_most_bytes(device, PKV_MEM_PINNED) - pinned,
+                         plan.pinned_asked_bytes);
+        assert_ok(work(session, seq, got));
+        assert_int_equal(pkvi_fault_most_bytes(device, PKV_MEM_DEVICE), plan.device_asked_bytes);
+        pkv_seq_close(seq);
+        pkv_session_close(session);
+        assert_int_equal(pkvi_fault_most_bytes(device, PKV_MEM_DEVICE), plan.device_asked_bytes);
+        assert_string_equal(plan.line[0].what, "weights");
+        assert_int_equal(pkvi_fault_most_bytes(device, PKV_MEM_DEVICE), plan.line[0].bytes);
+    }
+}
+
 static int open_all(void **state)
 {
     (void)state;
@@ -218,6 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_session__any_call_fails__told_and_nothing_leaks),
         cmocka_unit_test(test_session__any_call_late__same_bits),
+        cmocka_unit_test(test_session__prompt_and_steps__high_water_is_the_plan),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

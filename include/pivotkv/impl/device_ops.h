@@ -59,6 +59,8 @@ struct pkv_device_ops {
     enum pkv_status (*mem_alloc)(struct pkv_device *device, enum pkv_mem mem, uint64_t bytes,
                                  pkv_addr *addr_out);
     void (*mem_free)(struct pkv_device *device, enum pkv_mem mem, pkv_addr addr);
+    /* Optional: make allocated memory resident now, where the system would do so at first use. */
+    void (*mem_touch)(struct pkv_device *device, pkv_addr addr, uint64_t bytes);
     enum pkv_status (*mem_pin)(struct pkv_device *device, void *base, uint64_t bytes,
                                pkv_addr *addr_out);
     void (*mem_unpin)(struct pkv_device *device, void *base);
