@@ -9,6 +9,7 @@
 
 #include "kernels/addr.h"
 #include "kernels/kernels.h"
+#include "runtime/device/dev_fault.h"
 #include "runtime/device/dev_sim.h"
 
 struct job {
@@ -448,6 +449,45 @@ static void test_sim__closed_early__no_harm(void **state)
     close_all(&f);
 }
 
+/* Every call of a short schedule fails once; nothing is left over and time goes on. */
+static void test_sim__below_fault__unwinds(void **state)
+{
+    (void)state;
+    const struct pkvi_profile profile = plain_profile();
+    const struct pkv_device_config config = pkv_device_config_default();
+    enum pkv_status status = PKV_ERR_DEVICE_LOST;
+    for (uint64_t n = 1; status != PKV_OK; n++) {
+        struct pkv_device *sim = NULL, *device = NULL;
+        struct pkv_stream *streams[2] = {NULL, NULL};
+        struct pkv_event *event = NULL;
+        pkv_addr memory = 0;
+        uint8_t host[64] = {0};
+        const struct job job = {0, 1000};
+        const struct pkvi_fault_config fault = {.fail_call = n};
+        assert_ok(pkvi_sim_open(&profile, &config, &sim));
+        assert_ok(pkvi_fault_open(sim, &fault, &device));
+        status = pkvi_stream_open(device, PKV_LOAD, NULL, &streams[0]);
+        status = status ? status : pkvi_stream_open(device, PKV_COMPUTE, NULL, &streams[1]);
+        status = status ? status : pkvi_event_open(device, false, &event);
+        status = status ? status : pkvi_mem_alloc(device, PKV_MEM_DEVICE, 64, &memory);
+        const struct pkv_span span = {memory, pkvi_addr(host), 64};
+        status = status ? status : pkvi_copy_async(streams[0], &span, 1);
+        status = status ? status : pkvi_event_record(event, streams[0]);
+        status = status ? status : pkvi_event_wait(streams[1], event);
+        status = status ? status : pkvi_launch(streams[1], &job_kernel, &job);
+        status = status ? status : pkvi_stream_sync(streams[1]);
+        assert_true(status == PKV_OK || status == PKV_ERR_DEVICE_LOST);
+        assert_int_equal(pkv_device_clock_ns(device), status ? 0 : 64 + 100);
+        pkvi_stream_close(streams[1]);
+        pkvi_stream_close(streams[0]);
+        pkvi_event_close(event);
+        pkvi_mem_free(device, PKV_MEM_DEVICE, memory);
+        pkv_device_close(device);
+        pkv_device_close(sim);
+        assert_true(n < 20);
+    }
+}
+
 static void test_sim__memory__address_space_within_a_limit(void **state)
 {
     (void)state;
@@ -529,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_sim__data__arrives_on_compute_only),
         cmocka_unit_test(test_sim__twice__same),
         cmocka_unit_test(test_sim__closed_early__no_harm),
+        cmocka_unit_test(test_sim__below_fault__unwinds),
         cmocka_unit_test(test_sim__memory__address_space_within_a_limit),
         cmocka_unit_test(test_sim__kernel_without_cost__refused),
         cmocka_unit_test(test_sim__profiles__refused),
