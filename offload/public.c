@@ -242,6 +242,7 @@ static enum pkv_status allocate(struct pkv_tier *t, void *native)
     PKV_TRY(pkvi_stream_open(device, PKV_COMPUTE, native, &t->compute));
     PKV_TRY(pkvi_event_open(device, false, &t->done));
     PKV_TRY(pkvi_mem_alloc(device, PKV_MEM_DEVICE, t->scratch_bytes + t->span_bytes, &t->scratch));
+    pkvi_mem_touch(device, t->scratch, t->scratch_bytes + t->span_bytes);
     t->spans = t->scratch + t->scratch_bytes;
     PKV_TRY(pkvi_mem_alloc(device, PKV_MEM_PINNED, t->span_bytes, &t->staging));
     return pkvi_tier_open(device, &t->config, t->compute, &t->tier);
