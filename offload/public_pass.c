@@ -202,7 +202,6 @@ static enum pkv_status check_parts(struct pkv_tier *t, const struct pkv_tier_par
 static enum pkv_status stage(struct pkv_tier *t, const struct pkv_tier_part *parts, uint32_t count)
 {
     struct pkv_row_span *span = PKV_AT(struct pkv_row_span, t->staging);
-    const struct pkv_span copy = {t->spans, t->staging, t->span_bytes};
     t->rows = 0;
     t->part_count = count;
     for (uint32_t p = 0; p < count; p++) {
@@ -218,6 +217,7 @@ static enum pkv_status stage(struct pkv_tier *t, const struct pkv_tier_part *par
         }
         t->rows += rows;
     }
+    const struct pkv_span copy = {t->spans, t->staging, pkvi_addr(span) - t->staging};
     return pkvi_copy_async(t->compute, &copy, 1);
 }
 
@@ -418,6 +418,10 @@ static enum pkv_status copy(struct pkv_tier *t, const char *what, struct pkv_spa
     PKV_TRY(usable(t, what));
     if (span.dst == 0 || span.src == 0) {
         return PKV_FAIL(PKV_ERR_INVALID, "%s: address 0", what);
+    }
+    if (span.bytes > UINT64_MAX - span.dst || span.bytes > UINT64_MAX - span.src) {
+        return PKV_FAIL(PKV_ERR_RANGE, "%s: %llu bytes pass the last address", what,
+                        (unsigned long long)span.bytes);
     }
     if (span.bytes > 0) {
         PKV_TRY(noted(t, pkvi_copy_async(t->compute, &span, 1)));

@@ -47,10 +47,11 @@ struct pkv_tier_config {
     uint32_t context_tokens;   /* most tokens of a sequence */
     uint32_t sequences;        /* most on the device at once; default 1 */
     uint32_t parked_sequences; /* most besides them, in host memory alone; default 0 */
-    uint32_t step_rows;        /* most rows of a pass of several sequences; default 512 */
-    uint32_t prompt_rows; /* most of a pass of one sequence; 0 = the context, at most 8192; not less
-                             than step_rows */
-    enum pkv_kv_type kv_type;     /* default f16; q8_0 asks for head_dim % 32 == 0 */
+    uint32_t step_rows; /* most rows that attend in one launch, and of a pass of several sequences;
+                           at least `sequences`; default 512 */
+    uint32_t prompt_rows;     /* most rows of a pass of one sequence; 0 = the context, at most 8192;
+                                 never fewer than step_rows */
+    enum pkv_kv_type kv_type; /* default f16; q8_0 asks for head_dim % 32 == 0 */
     enum pkv_kv_policy kv_policy; /* default full */
     /* PKV_KV_FULL: */
     uint64_t kv_budget_bytes; /* device memory for the global layers of a sequence, its share of
@@ -112,7 +113,7 @@ PKV_API enum pkv_status pkv_tier_seq_close(struct pkv_tier *tier, uint32_t seq);
 PKV_API uint32_t pkv_tier_seq_tokens(const struct pkv_tier *tier, uint32_t seq);
 /*
  * Forget all tokens from `tokens` on. PKV_ERR_RANGE: there are fewer, or the ring of a sliding
- * layer no longer holds the window before it (then only 0 and the present length are possible).
+ * layer no longer holds the window before it (0 and the present length are always possible).
  */
 PKV_API enum pkv_status pkv_tier_seq_truncate(struct pkv_tier *tier, uint32_t seq, uint32_t tokens);
 /*
@@ -175,7 +176,7 @@ PKV_API enum pkv_status pkv_tier_end(struct pkv_tier *tier);
  */
 PKV_API enum pkv_status pkv_tier_abort(struct pkv_tier *tier);
 
-/* Wait until the device has done all attention that was enqueued. */
+/* Wait until the device has done all attention that was enqueued; stores may still run. */
 PKV_API enum pkv_status pkv_tier_wait(struct pkv_tier *tier);
 
 /*

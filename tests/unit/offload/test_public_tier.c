@@ -302,6 +302,7 @@ static void test_attend__bad_operands__named(void **state)
     assert_refused(pkv_tier_attend(t.tier, &bad), PKV_ERR_INVALID, "out and q overlap");
     assert_refused(pkv_tier_write(t.tier, 0, got, 4), PKV_ERR_INVALID, "address 0");
     assert_refused(pkv_tier_read(t.tier, NULL, t.q, 4), PKV_ERR_INVALID, "address 0");
+    assert_refused(pkv_tier_write(t.tier, t.q, got, SIZE_MAX), PKV_ERR_RANGE, "last address");
     assert_ok(pkv_tier_write(t.tier, t.q, got, 0));
     for (uint32_t l = 0; l < PKVT_TIER_LAYERS; l++) {
         assert_ok(pkvt_tier_layer(&t, &made, 1, l, 0, 4, 0, got));
