@@ -425,6 +425,7 @@ enum pkv_status pkvi_tier_begin(struct pkvi_tier *t, const struct pkvi_tier_part
     uint32_t buffer_page = 0;
     t->part_count = count;
     PKV_TRY(pkvi_transfer_poll(t));
+    PKV_TRY(pkvi_transfer_read_meters(t));
     for (uint32_t p = 0; p < count; p++) {
         struct pkvi_tier_seq *seq = &t->seq[parts[p].seq];
         t->part[p] = parts[p];

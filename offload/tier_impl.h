@@ -12,6 +12,13 @@
 #define PKVI_TIER_SLOTS 2u              /* staging tiles */
 #define PKVI_TIER_SPANS 512u            /* gathered before they are enqueued */
 #define PKVI_TIER_COPY_BYTES (8u << 20) /* of one call, about */
+#define PKVI_TIER_METERS 32u            /* tiles of a pass whose time is taken */
+
+/* Time of one tile: of its copy on LOAD, of COMPUTE's wait for it. */
+struct pkvi_tier_meter {
+    struct pkv_event *load_begin, *load_end, *wait_begin, *wait_end;
+    uint64_t bytes;
+};
 
 struct pkvi_tier_layer {
     struct pkv_layer_info info;
@@ -95,6 +102,9 @@ struct pkvi_tier {
     uint32_t row_tiles;
     struct pkv_span *spans; /* [PKVI_TIER_SPANS] */
     uint32_t next_slot;
+    struct pkvi_tier_meter meter[PKVI_TIER_METERS];
+    uint32_t pass_tiles, meters_used, meter_stride; /* of the running pass; 0 = none are taken */
+    bool metered;                                   /* the tile at hand is */
     bool stores_pending, stores_running;
     const struct pkv_kernel *append_kernel, *attend_kernel;
     struct pkv_kv_report report;
@@ -149,6 +159,8 @@ enum pkv_status pkvi_transfer_store_tile(struct pkvi_tier *tier, const struct pk
 enum pkv_status pkvi_transfer_store_pass(struct pkvi_tier *tier);
 /* Last pages of a buffered layer to pages of its own. */
 enum pkv_status pkvi_transfer_keep(struct pkvi_tier *tier, uint32_t layer);
+/* A pass begins: what the meters of the last one say goes into the report. */
+enum pkv_status pkvi_transfer_read_meters(struct pkvi_tier *tier);
 /* Have stores arrived? Does not wait. */
 enum pkv_status pkvi_transfer_poll(struct pkvi_tier *tier);
 /* Wait for all of them. */

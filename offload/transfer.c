@@ -91,6 +91,13 @@ enum pkv_status pkvi_transfer_open(struct pkvi_tier *t)
     for (uint32_t i = 0; i < t->row_tiles; i++) {
         PKV_TRY(pkvi_event_open(device, false, &t->tile_stored[i]));
     }
+    for (uint32_t i = 0; t->sizes.tile_tokens > 0 && i < PKVI_TIER_METERS; i++) {
+        struct pkvi_tier_meter *meter = &t->meter[i];
+        PKV_TRY(pkvi_event_open(device, true, &meter->load_begin));
+        PKV_TRY(pkvi_event_open(device, true, &meter->load_end));
+        PKV_TRY(pkvi_event_open(device, true, &meter->wait_begin));
+        PKV_TRY(pkvi_event_open(device, true, &meter->wait_end));
+    }
     return PKV_OK;
 }
 
@@ -98,6 +105,12 @@ void pkvi_transfer_close(struct pkvi_tier *t)
 {
     pkvi_stream_close(t->load); /* they wait for what they hold */
     pkvi_stream_close(t->store);
+    for (uint32_t i = 0; i < PKVI_TIER_METERS; i++) {
+        pkvi_event_close(t->meter[i].wait_end);
+        pkvi_event_close(t->meter[i].wait_begin);
+        pkvi_event_close(t->meter[i].load_end);
+        pkvi_event_close(t->meter[i].load_begin);
+    }
     for (uint32_t i = 0; t->tile_stored && i < t->row_tiles; i++) {
         pkvi_event_close(t->tile_stored[i]);
     }
@@ -298,6 +311,23 @@ enum pkv_status pkvi_transfer_publish(struct pkvi_tier *t, struct pkvi_tier_stat
     return PKV_OK;
 }
 
+enum pkv_status pkvi_transfer_read_meters(struct pkvi_tier *t)
+{
+    for (uint32_t i = 0; i < t->meters_used; i++) {
+        const struct pkvi_tier_meter *meter = &t->meter[i];
+        uint64_t load_ns = 0, wait_ns = 0;
+        PKV_TRY(pkvi_event_elapsed(meter->load_begin, meter->load_end, &load_ns));
+        PKV_TRY(pkvi_event_elapsed(meter->wait_begin, meter->wait_end, &wait_ns));
+        t->report.sampled_tiles++;
+        t->report.sampled_bytes += meter->bytes;
+        t->report.sampled_load_ns += load_ns;
+        t->report.sampled_wait_ns += wait_ns;
+    }
+    t->meter_stride = t->pass_tiles / PKVI_TIER_METERS + 1; /* passes are much alike */
+    t->pass_tiles = t->meters_used = 0;
+    return PKV_OK;
+}
+
 enum pkv_status pkvi_transfer_load(struct pkvi_tier *t, const struct pkvi_tier_state *state,
                                    uint32_t layer, uint32_t first, uint32_t count, uint32_t slot)
 {
@@ -305,12 +335,20 @@ enum pkv_status pkvi_transfer_load(struct pkvi_tier *t, const struct pkvi_tier_s
     const struct pkvi_tier_layer *l = &t->layer[layer];
     const uint64_t block_bytes = (uint64_t)l->info.kv_heads * l->page_bytes;
     pkv_addr to = t->staging + slot * (t->sizes.staging_bytes / PKVI_TIER_SLOTS);
+    t->metered = t->pass_tiles++ % t->meter_stride == 0 && t->meters_used < PKVI_TIER_METERS;
     PKV_TRY(await(t, PKVI_EDGE_ATTEND_LOAD, t->load, t->attended[slot]));
+    if (t->metered) {
+        t->meter[t->meters_used].bytes = count * block_bytes;
+        PKV_TRY(pkvi_event_record(t->meter[t->meters_used].load_begin, t->load));
+    }
     for (uint32_t b = first; b < first + count; b++, to += block_bytes) {
         PKV_TRY(
             pkvi_copies_add(&copies, to, pkvi_host_block_addr(t, state->block[b]), block_bytes));
     }
     PKV_TRY(pkvi_copies_flush(&copies));
+    if (t->metered) {
+        PKV_TRY(pkvi_event_record(t->meter[t->meters_used].load_end, t->load));
+    }
     t->report.loaded_bytes += count * block_bytes;
     t->report.loaded_tiles++;
     return pkvi_event_record(t->loaded[slot], t->load);
@@ -318,7 +356,16 @@ enum pkv_status pkvi_transfer_load(struct pkvi_tier *t, const struct pkvi_tier_s
 
 enum pkv_status pkvi_transfer_loaded(struct pkvi_tier *t, uint32_t slot)
 {
-    return await(t, PKVI_EDGE_LOAD_ATTEND, t->compute, t->loaded[slot]);
+    struct pkvi_tier_meter *meter = &t->meter[t->meters_used];
+    if (t->metered) {
+        PKV_TRY(pkvi_event_record(meter->wait_begin, t->compute));
+    }
+    PKV_TRY(await(t, PKVI_EDGE_LOAD_ATTEND, t->compute, t->loaded[slot]));
+    if (t->metered) {
+        t->meters_used++;
+        PKV_TRY(pkvi_event_record(meter->wait_end, t->compute));
+    }
+    return PKV_OK;
 }
 
 enum pkv_status pkvi_transfer_attended(struct pkvi_tier *t, uint32_t slot)

@@ -30,7 +30,8 @@ struct pkv_saved_info {
  * Write a sequence, of at least one token, to a file: under another name beside it first, then to
  * disk, then renamed. info->tokens and file_bytes are not read; id_count >= pkv_seq_tokens(seq).
  * PKV_ERR_IO: `path` is as it was. Cost: reads all K and V of the sequence back from the device or
- * host memory, 4 MiB more of pinned memory meanwhile. Threads: no step of the session may run.
+ * host memory; 4 MiB more of pinned memory, or a block, that the session keeps. Threads: no step of
+ * the session may run.
  */
 PKV_API enum pkv_status pkv_seq_save(struct pkv_seq *seq, const char *path,
                                      const struct pkv_saved_info *info);

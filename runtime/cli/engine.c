@@ -388,6 +388,22 @@ static json_t *place(uint64_t asked, uint64_t available, uint64_t granted)
                      (json_int_t)available, "granted_bytes", (json_int_t)granted);
 }
 
+/* GB/s while a tile is copied; kernels' wait for all tiles, from the sampled ones. */
+static double load_gbps(const struct pkv_kv_report *report)
+{
+    return report->sampled_load_ns > 0
+               ? (double)report->sampled_bytes / (double)report->sampled_load_ns
+               : 0.0;
+}
+
+static double wait_seconds(const struct pkv_kv_report *report)
+{
+    return report->sampled_tiles > 0
+               ? (double)report->sampled_wait_ns * 1e-9 * (double)report->loaded_tiles /
+                     (double)report->sampled_tiles
+               : 0.0;
+}
+
 void pkvi_engine_say_kv(const struct pkvi_engine *engine)
 {
     struct pkv_kv_report report;
@@ -395,11 +411,17 @@ void pkvi_engine_say_kv(const struct pkvi_engine *engine)
     if (report.stored_bytes == 0 && report.loaded_bytes == 0) {
         return;
     }
-    pkvi_say_note(
-        "host     K and V written %s, read back %s in %llu tiles; waited for a store %llu "
-        "times",
-        pkvi_size_text(report.stored_bytes).text, pkvi_size_text(report.loaded_bytes).text,
-        (unsigned long long)report.loaded_tiles, (unsigned long long)report.late_stores);
+    pkvi_say_note("host     K and V written %s, read back %s in %llu tiles; waited for a store "
+                  "%llu times",
+                  pkvi_size_text(report.stored_bytes).text,
+                  pkvi_size_text(report.loaded_bytes).text, (unsigned long long)report.loaded_tiles,
+                  (unsigned long long)report.late_stores);
+    if (report.sampled_tiles > 0) {
+        pkvi_say_note("tiles    copied at %.2f GB/s; kernels waited for them about %.3f s "
+                      "(%llu were timed)",
+                      load_gbps(&report), wait_seconds(&report),
+                      (unsigned long long)report.sampled_tiles);
+    }
 }
 
 static void record_tier(const struct pkvi_engine *engine, struct pkvi_record *record)
@@ -408,11 +430,13 @@ static void record_tier(const struct pkvi_engine *engine, struct pkvi_record *re
     pkv_session_kv_report(engine->session, &report);
     pkvi_record_set(
         record, "kv_tier",
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "stored_bytes", (json_int_t)report.stored_bytes,
-                  "loaded_bytes", (json_int_t)report.loaded_bytes, "loaded_tiles",
-                  (json_int_t)report.loaded_tiles, "late_stores", (json_int_t)report.late_stores,
-                  "pages_most", (json_int_t)report.pages_most, "streamed_layers",
-                  (json_int_t)report.streamed_layers));
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "stored_bytes",
+                  (json_int_t)report.stored_bytes, "loaded_bytes", (json_int_t)report.loaded_bytes,
+                  "loaded_tiles", (json_int_t)report.loaded_tiles, "late_stores",
+                  (json_int_t)report.late_stores, "pages_most", (json_int_t)report.pages_most,
+                  "streamed_layers", (json_int_t)report.streamed_layers, "sampled_tiles",
+                  (json_int_t)report.sampled_tiles, "load_gbps", load_gbps(&report), "wait_s",
+                  wait_seconds(&report)));
 }
 
 void pkvi_engine_record(const struct pkvi_engine *engine, const struct pkvi_engine_options *options,

@@ -19,7 +19,7 @@
 /* Blocks on their way, between file and tier. */
 struct piece {
     struct pkv_seq *seq;
-    pkv_addr memory; /* pinned */
+    pkv_addr memory; /* pinned; the session's: after a failure a copy may still be running */
     uint64_t bytes;
     uint64_t *checksums; /* of a layer */
 };
@@ -31,23 +31,21 @@ static uint32_t blocks_of(uint32_t tokens)
 
 static enum pkv_status open_piece(struct pkv_seq *seq, uint32_t tokens, struct piece *piece)
 {
-    const struct pkv_session *s = seq->session;
+    struct pkv_session *s = seq->session;
     *piece = (struct piece){.seq = seq, .bytes = PIECE_BYTES};
     for (uint32_t l = 0; l < s->model->info.layers; l++) {
         const uint64_t bytes = pkvi_tier_block_bytes(s->tier, l);
         piece->bytes = bytes > piece->bytes ? bytes : piece->bytes;
     }
+    if (s->piece == 0) {
+        PKV_TRY(pkvi_mem_alloc(s->model->device, PKV_MEM_PINNED, piece->bytes, &s->piece));
+    }
+    piece->memory = s->piece;
     piece->checksums = malloc(blocks_of(tokens) * sizeof *piece->checksums);
     if (!piece->checksums) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "checksums of %u tokens", tokens);
     }
-    return pkvi_mem_alloc(s->model->device, PKV_MEM_PINNED, piece->bytes, &piece->memory);
-}
-
-static void close_piece(struct piece *piece)
-{
-    pkvi_mem_free(piece->seq->session->model->device, PKV_MEM_PINNED, piece->memory);
-    free(piece->checksums);
+    return PKV_OK;
 }
 
 static uint32_t long_rope(const struct pkv_session *s)
@@ -173,7 +171,7 @@ static enum pkv_status write_all(struct pkv_seq *seq, const struct pkv_saved_inf
     for (uint32_t l = 0; status == PKV_OK && l < header.layers; l++) {
         status = write_layer(&piece, &table[l], l, file);
     }
-    close_piece(&piece);
+    free(piece.checksums);
     free(table);
     return status;
 }
@@ -307,7 +305,7 @@ static enum pkv_status read_all(struct pkv_seq *seq, const struct pkv_saved *sav
     }
     seq->tokens = tokens;
     seq->high = high;
-    close_piece(&piece);
+    free(piece.checksums);
     return status;
 }
 

@@ -491,6 +491,7 @@ void pkv_session_close(struct pkv_session *s)
     pkvi_stream_close(s->compute); // a step may still run: this waits, whatever failed before
     pkvi_tier_close(s->tier);
     pkvi_event_close(s->done);
+    pkvi_mem_free(device, PKV_MEM_PINNED, s->piece);
     pkvi_mem_free(device, PKV_MEM_PINNED, s->pinned);
     pkvi_mem_free(device, PKV_MEM_DEVICE, s->work);
     free(s->tier_parts);

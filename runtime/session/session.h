@@ -47,6 +47,7 @@ struct pkv_session {
     struct pkvi_buffers buffers;
     pkv_addr work, pinned; /* the two allocations of its own */
     uint64_t work_bytes, pinned_bytes;
+    pkv_addr piece; /* pinned, for saved.c; 0 until something is saved or loaded */
     struct pkv_layer_info *layer_info; /* [layers], what tier_config points to */
     struct pkvi_tier_config tier_config;
     struct pkvi_tier_sizes tier_sizes;
