@@ -8,7 +8,7 @@
 #include "offload/tier_impl.h"
 #include "runtime/base/layout.h"
 
-#define MOST_TILE_TOKENS 1024u
+#define STAGING_PART 5u /* of the budget, at most, for staging tiles */
 
 uint32_t pkvi_tier_blocks(uint32_t tokens)
 {
@@ -65,10 +65,29 @@ static void measure_layers(struct pkvi_tier *t)
     }
 }
 
-static uint64_t staging_bytes(const struct pkvi_tier *t, uint32_t tile_tokens)
+static uint64_t staging_bytes(const struct pkvi_tier *t, uint32_t tiles, uint32_t tile_tokens)
 {
-    return (uint64_t)PKVI_TIER_SLOTS * (tile_tokens / PKV_PAGE_TOKENS) * t->staging_head_pages *
+    return (uint64_t)tiles * (tile_tokens / PKV_PAGE_TOKENS) * t->staging_head_pages *
            t->unit_bytes;
+}
+
+/*
+ * The more there is loaded ahead, the less the link rests while layers do other things than attend:
+ * the largest staging that is at most a part of the budget, else the least one.
+ */
+static void choose_staging(struct pkvi_tier *t, uint64_t most_bytes)
+{
+    static const struct {
+        uint32_t tiles, tokens;
+    } choices[] = {{4, 1024}, {4, 512}, {4, 256}, {2, PKV_SPLIT_KEYS}};
+    const uint32_t count = sizeof choices / sizeof choices[0];
+    uint32_t i = 0;
+    while (i + 1 < count && staging_bytes(t, choices[i].tiles, choices[i].tokens) > most_bytes) {
+        i++;
+    }
+    t->sizes.tiles = choices[i].tiles;
+    t->sizes.tile_tokens = choices[i].tokens;
+    t->sizes.staging_bytes = staging_bytes(t, choices[i].tiles, choices[i].tokens);
 }
 
 /* A budget that does not hold everything: staging first, then pages. */
@@ -80,11 +99,8 @@ static enum pkv_status measure_budget(struct pkvi_tier *t)
     const uint64_t all = config->budget_bytes * config->sequences;
     sizes->least_bytes =
         least_pages * t->unit_bytes +
-        (staging_bytes(t, PKV_SPLIT_KEYS) + config->sequences - 1) / config->sequences;
-    sizes->tile_tokens = MOST_TILE_TOKENS;
-    while (sizes->tile_tokens > PKV_SPLIT_KEYS && staging_bytes(t, sizes->tile_tokens) > all / 8) {
-        sizes->tile_tokens /= 2;
-    }
+        (staging_bytes(t, 2, PKV_SPLIT_KEYS) + config->sequences - 1) / config->sequences;
+    choose_staging(t, all / STAGING_PART);
     sizes->least_bytes =
         sizes->least_bytes < sizes->full_bytes ? sizes->least_bytes : sizes->full_bytes;
     if (config->budget_bytes < sizes->least_bytes) {
@@ -96,7 +112,6 @@ static enum pkv_status measure_budget(struct pkvi_tier *t)
             (unsigned long long)config->budget_bytes, t->tail_pages * PKV_PAGE_TOKENS,
             (unsigned long long)(sizes->least_bytes + 1023) / 1024);
     }
-    sizes->staging_bytes = staging_bytes(t, sizes->tile_tokens);
     const uint64_t share = (sizes->staging_bytes + config->sequences - 1) / config->sequences;
     sizes->quota_pages = (uint32_t)((config->budget_bytes - share) / t->unit_bytes);
     /* New rows of a pass: one layer's, whole pages of every sequence. */
@@ -114,7 +129,7 @@ static void measure_tables(struct pkvi_tier *t)
     sizes->tables_bytes +=
         pkvi_aligned((uint64_t)t->slots * t->blocks_max * t->row_entries * sizeof(pkv_addr));
     t->staging_table_bytes =
-        pkvi_aligned((uint64_t)PKVI_TIER_SLOTS * (sizes->tile_tokens / PKV_PAGE_TOKENS) *
+        pkvi_aligned((uint64_t)sizes->tiles * (sizes->tile_tokens / PKV_PAGE_TOKENS) *
                      t->staging_head_pages * sizeof(pkv_addr));
     sizes->tables_bytes += config->layers * t->staging_table_bytes;
     sizes->upload_bytes = sizes->tables_bytes;

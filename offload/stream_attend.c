@@ -1,10 +1,10 @@
 /*
  * stream_attend.c: attention of one sequence's rows in a STREAMED layer.
  *
- * Blocks on the host pass through two staging slots, a tile at a time; every tile is one launch
- * over its range of keys, the last one also takes the pages on the device. Launches carry maximum,
- * sum and values on, in ascending order of keys: equal, bit for bit, to one launch over pages that
- * are all on the device. The host knows the whole schedule beforehand and runs ahead.
+ * Blocks on the host pass through a ring of staging slots, a tile at a time; every tile is one
+ * launch over its range of keys, the last one also takes the pages on the device. Launches carry
+ * maximum, sum and values on, in ascending order of keys: equal, bit for bit, to one launch over
+ * pages that are all on the device. The host knows the whole schedule beforehand and runs ahead.
  * Source: online softmax over blocks, Milakov and Gimelshein, arXiv:1805.02867; Dao,
  * FlashAttention-2, arXiv:2307.08691.
  */
@@ -37,7 +37,7 @@ enum pkv_status pkvi_stream_attend(struct pkvi_tier *t, const struct pkvi_tier_r
         args.carry_out = !last;
         PKV_TRY(pkvi_launch(t->compute, t->attend_kernel, &args));
         PKV_TRY(pkvi_transfer_attended(t, slot));
-        t->next_slot = (slot + 1) % PKVI_TIER_SLOTS;
+        t->next_slot = (slot + 1) % t->sizes.tiles;
     }
     return state->first_page > 0 ? PKV_OK : pkvi_launch(t->compute, t->attend_kernel, &args);
 }

@@ -60,8 +60,8 @@ static void write_staging(struct pkvi_tier *t, uint32_t l)
     const struct pkvi_tier_layer *layer = &t->layer[l];
     const uint32_t pages = t->sizes.tile_tokens / PKV_PAGE_TOKENS * layer->info.kv_heads;
     pkv_addr *table = uploaded(t, t->staging_tables + l * t->staging_table_bytes);
-    for (uint32_t slot = 0; slot < PKVI_TIER_SLOTS; slot++) {
-        const pkv_addr first = t->staging + slot * (t->sizes.staging_bytes / PKVI_TIER_SLOTS);
+    for (uint32_t slot = 0; slot < t->sizes.tiles; slot++) {
+        const pkv_addr first = t->staging + slot * (t->sizes.staging_bytes / t->sizes.tiles);
         for (uint32_t i = 0; i < pages; i++) {
             *table++ = first + (uint64_t)i * layer->page_bytes;
         }

@@ -4,7 +4,7 @@
  * Every layer's K and V of every sequence are reached through a view (kernels/kernels.h). Sliding
  * layers keep a ring of pages on the device. A global layer of a sequence is DENSE (all its pages
  * are on the device) or STREAMED (its last pages are; the rest lies in host memory and passes
- * through two staging tiles whenever the layer attends). With a host tier every full block of 32
+ * through staging tiles whenever the layer attends). With a host tier every full block of 32
  * tokens is written through to host memory, so that a layer can leave the device at any time.
  *
  * A *pass* is a set of rows of some sequences, run layer by layer; each layer may take its rows in
@@ -53,7 +53,7 @@ struct pkvi_tier_sizes {
     /* device */
     uint64_t pool_bytes;    /* pages of the global layers */
     uint64_t ring_bytes;    /* of the sliding layers */
-    uint64_t staging_bytes; /* two tiles */
+    uint64_t staging_bytes; /* all tiles */
     uint64_t buffer_bytes;  /* one layer's new rows of a pass */
     uint64_t carry_bytes;   /* of attention in several launches */
     uint64_t tables_bytes;  /* views and page tables */
@@ -69,6 +69,7 @@ struct pkvi_tier_sizes {
     uint64_t least_bytes; /* the smallest budget */
     uint32_t quota_pages; /* of the pool, a sequence */
     uint32_t tile_tokens; /* of a staging tile; 0: nothing is ever streamed */
+    uint32_t tiles;       /* that are loaded ahead, and one that is attended to */
     uint32_t dense_layers; /* global layers that are DENSE at context_tokens */
     uint32_t global_layers;
 };

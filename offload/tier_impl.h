@@ -9,7 +9,7 @@
 #include "runtime/base/check.h"
 #include "runtime/device/device.h"
 
-#define PKVI_TIER_SLOTS 2u              /* staging tiles */
+#define PKVI_TIER_SLOTS 4u              /* staging tiles, at most */
 #define PKVI_TIER_SPANS 512u            /* gathered before they are enqueued */
 #define PKVI_TIER_COPY_BYTES (8u << 20) /* of one call, about */
 #define PKVI_TIER_METERS 32u            /* tiles of a pass whose time is taken */

@@ -8,7 +8,8 @@
  *   store > publish    `stored`, recorded on STORE; the host asks for it before it shows a block to
  *                      loads (and before it hands the block's pages to somebody else)
  *   store > buffer     `tile_stored[tile]`, recorded on STORE, awaited by COMPUTE: the next layer
- *                      appends to the buffer only what has been copied out of it
+ *                      appends to the buffer only what has been copied out of it; the next pass,
+ *                      whose rows may lie elsewhere, waits for `stored`
  *   load > attend      `loaded[slot]`, recorded on LOAD, awaited by COMPUTE
  *   attend > load      `attended[slot]`, recorded on COMPUTE, awaited by LOAD: a staging slot is
  *                      overwritten only after it was read
@@ -152,6 +153,9 @@ enum pkv_status pkvi_transfer_append(struct pkvi_tier *t, const struct pkvi_tier
     if (buffered) { /* events that were never recorded pass at once */
         /* The next tile's store also takes the page that this tile ends in the middle of. */
         const uint32_t last = t->row_tiles - 1, next = rows->row_tile + 1;
+        if (rows->row_tile == 0) { /* rows of several sequences lie where other tiles did before */
+            PKV_TRY(await(t, PKVI_EDGE_STORE_BUFFER, t->compute, t->stored));
+        }
         PKV_TRY(await(t, PKVI_EDGE_STORE_BUFFER, t->compute, t->tile_stored[rows->row_tile]));
         PKV_TRY(await(t, PKVI_EDGE_STORE_BUFFER, t->compute,
                       t->tile_stored[next < last ? next : last]));
@@ -316,8 +320,14 @@ enum pkv_status pkvi_transfer_read_meters(struct pkvi_tier *t)
     for (uint32_t i = 0; i < t->meters_used; i++) {
         const struct pkvi_tier_meter *meter = &t->meter[i];
         uint64_t load_ns = 0, wait_ns = 0;
-        PKV_TRY(pkvi_event_elapsed(meter->load_begin, meter->load_end, &load_ns));
-        PKV_TRY(pkvi_event_elapsed(meter->wait_begin, meter->wait_end, &wait_ns));
+        enum pkv_status status = pkvi_event_elapsed(meter->load_begin, meter->load_end, &load_ns);
+        if (status == PKV_OK) {
+            status = pkvi_event_elapsed(meter->wait_begin, meter->wait_end, &wait_ns);
+        }
+        if (status == PKV_PENDING) { /* of a pass that was left: its loads may still run */
+            continue;
+        }
+        PKV_TRY(status);
         t->report.sampled_tiles++;
         t->report.sampled_bytes += meter->bytes;
         t->report.sampled_load_ns += load_ns;
@@ -334,7 +344,7 @@ enum pkv_status pkvi_transfer_load(struct pkvi_tier *t, const struct pkvi_tier_s
     struct pkvi_copies copies = {.tier = t, .stream = t->load};
     const struct pkvi_tier_layer *l = &t->layer[layer];
     const uint64_t block_bytes = (uint64_t)l->info.kv_heads * l->page_bytes;
-    pkv_addr to = t->staging + slot * (t->sizes.staging_bytes / PKVI_TIER_SLOTS);
+    pkv_addr to = t->staging + slot * (t->sizes.staging_bytes / t->sizes.tiles);
     t->metered = t->pass_tiles++ % t->meter_stride == 0 && t->meters_used < PKVI_TIER_METERS;
     PKV_TRY(await(t, PKVI_EDGE_ATTEND_LOAD, t->load, t->attended[slot]));
     if (t->metered) {

@@ -37,6 +37,7 @@ static enum pkv_status free_slot(struct pkv_session *s, struct pkv_seq **seq_out
 enum pkv_status pkv_seq_open(struct pkv_session *session, struct pkv_seq **seq_out)
 {
     struct pkv_seq *seq = NULL;
+    PKV_TRY(pkvi_session_rest(session)); /* a pass that runs may still upload the views */
     PKV_TRY(free_slot(session, &seq));
     PKV_TRY(pkvi_tier_seq_open(session->tier, seq->index));
     seq->open = true;

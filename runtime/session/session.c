@@ -358,7 +358,7 @@ static void fill_lines(const struct pkv_session *s, struct pkv_memory_plan *plan
     const uint64_t hidden = (uint64_t)s->pass_rows * s->model->info.width * sizeof(float);
     plan_line(plan, "K and V, global layers", "device", tier->pool_bytes);
     plan_line(plan, "K and V, sliding layers (window and ring)", "device", tier->ring_bytes);
-    plan_line(plan, "K and V, two staging tiles", "device", tier->staging_bytes);
+    plan_line(plan, "K and V, staging tiles", "device", tier->staging_bytes);
     plan_line(plan, "K and V, one layer of a prompt", "device", tier->buffer_bytes);
     plan_line(plan, "attention carried between tiles", "device", tier->carry_bytes);
     plan_line(plan, "page tables", "device", tier->tables_bytes);

@@ -67,7 +67,7 @@ OTHER_BAD = {
     "compute": ["", "f32"],
     "order": ["", "reversed"],
 }
-TEXT_OPTIONS = {"model", "cache-dir", "prompt", "file", "ids", "text", "system", "profile", "sim"}
+TEXT_OPTIONS = {"model", "cache-dir", "prompt", "file", "ids", "text", "system", "profile", "sim", "kv-save", "kv-load"}
 WITHOUT_MODEL = {"link", "doctor"}
 
 

@@ -107,7 +107,9 @@ static void unit(struct run *run, uint32_t layer, uint32_t tile, uint32_t first,
                  bool last, float out[TOKENS][HEADS * DIM])
 {
     struct pkv_row_span *span = &spans[run->seq][first];
-    *span = (struct pkv_row_span){.view = run->seq, .rows = rows, .first_position = first};
+    if (layer == 0) { /* later ones may be written under a kernel that reads them */
+        *span = (struct pkv_row_span){.view = run->seq, .rows = rows, .first_position = first};
+    }
     struct pkvi_tier_rows args = {
         .layer = layer, .row_tile = tile, .last_tile = last, .host_spans = span};
     args.append = (struct pkv_args_append){.k = pkvi_addr(k[layer][first]),
