@@ -134,33 +134,44 @@ static enum pkv_status open_device(struct pkvi_engine *engine,
                                          : status;
 }
 
-static bool open_model(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
-                       bool exact, bool plan_only)
+/* The model in place of the one that is open, if one is. */
+static enum pkv_status open_model(struct pkvi_engine *engine, bool plan_only)
 {
-    uint64_t begin_ns = pkvi_now_ns();
+    const uint64_t begin_ns = pkvi_now_ns();
     struct pkv_model_config config = pkv_model_config_default();
-    config.exact = exact;
+    config.exact = engine->exact;
     config.plan_only = plan_only;
-    if (open_device(engine, options) != PKV_OK ||
-        pkv_device_query(engine->device, &engine->device_info) != PKV_OK ||
-        pkv_model_open(engine->device, engine->path, &config, &engine->model) != PKV_OK) {
-        pkvi_say_library_failure();
-        return false;
+    pkv_model_close(engine->model);
+    engine->model = NULL;
+    const enum pkv_status status =
+        pkv_model_open(engine->device, engine->path, &config, &engine->model);
+    if (status == PKV_OK) {
+        pkv_model_query(engine->model, &engine->model_info);
+        engine->load_ns += pkvi_now_ns() - begin_ns;
     }
-    pkv_model_query(engine->model, &engine->model_info);
-    engine->load_ns = pkvi_now_ns() - begin_ns;
-    return true;
+    return status;
 }
 
 bool pkvi_engine_open_model(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
                             bool exact)
 {
-    return open_model(engine, options, exact, false);
+    engine->exact = exact;
+    if (open_device(engine, options) != PKV_OK ||
+        pkv_device_query(engine->device, &engine->device_info) != PKV_OK ||
+        open_model(engine, true) != PKV_OK) {
+        pkvi_say_library_failure();
+        return false;
+    }
+    return true;
 }
 
-bool pkvi_engine_open_plan(struct pkvi_engine *engine, const struct pkvi_engine_options *options)
+bool pkvi_engine_load(struct pkvi_engine *engine)
 {
-    return open_model(engine, options, false, true);
+    if (open_model(engine, false) != PKV_OK) {
+        pkvi_say_library_failure();
+        return false;
+    }
+    return true;
 }
 
 static void say_place(const char *where, uint64_t asked, uint64_t available, uint64_t granted)
@@ -331,6 +342,9 @@ bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engi
         return false;
     }
     say_plan(engine, config);
+    if (!pkvi_engine_load(engine)) {
+        return false;
+    }
     const enum pkv_status status = pkv_session_open(engine->model, config, &engine->session);
     if (status != PKV_OK) {
         say_no_session(engine, options, room, config, status);

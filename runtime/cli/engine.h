@@ -49,6 +49,7 @@ struct pkvi_engine {
     struct pkv_session *session;
     struct pkv_memory_plan plan;
     uint32_t context_tokens; /* of the session */
+    bool exact;              /* weights are float32 */
     uint64_t load_ns;
 };
 
@@ -61,6 +62,8 @@ struct pkvi_engine {
 bool pkvi_engine_open_path(struct pkvi_engine *engine, const struct pkvi_engine_options *options);
 /* That, and the tokenizer. */
 bool pkvi_engine_open_text(struct pkvi_engine *engine, const struct pkvi_engine_options *options);
+/* The device, and of the model its shape: weights come when a session is opened, so that what does
+ * not fit is refused before they are read. */
 bool pkvi_engine_open_model(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
                             bool exact);
 /* What a command can do about a session that does not fit in memory. */
@@ -70,16 +73,17 @@ struct pkvi_engine_room {
     bool one_sequence;     /* and the sequences to one */
     bool fixed_kv_type;    /* K and V cannot be of another type */
 };
-/* Says the memory plan first. config->kv_type and its budget come from the options. */
+/* Says the memory plan, then loads the weights. config->kv_type and its budget come from the
+ * options. */
 bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
                               const struct pkvi_engine_room *room,
                               struct pkv_session_config *config);
-/* The same without opening it, and without saying the plan: engine->plan is filled in. After
- * pkvi_engine_open_plan() instead of pkvi_engine_open_model(). */
+/* The same without weights and session, and without saying the plan: engine->plan is filled in. */
 bool pkvi_engine_plan_session(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
                               const struct pkvi_engine_room *room,
                               struct pkv_session_config *config);
-bool pkvi_engine_open_plan(struct pkvi_engine *engine, const struct pkvi_engine_options *options);
+/* The weights. */
+bool pkvi_engine_load(struct pkvi_engine *engine);
 void pkvi_engine_close(struct pkvi_engine *engine);
 /* After pkvi_engine_open_text() alone. */
 void pkvi_engine_close_text(struct pkvi_engine *engine);

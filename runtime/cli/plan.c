@@ -187,10 +187,9 @@ static int run(const struct plan *plan, struct pkvi_engine *engine)
     config.context_tokens = (uint32_t)plan->engine.context_tokens;
     config.sequences = (uint32_t)plan->parallel;
     if (!pkvi_engine_open_path(engine, &plan->engine) ||
-        !(sim ? pkvi_engine_open_model(engine, &plan->engine, false)
-              : pkvi_engine_open_plan(engine, &plan->engine)) ||
+        !pkvi_engine_open_model(engine, &plan->engine, false) ||
         !pkvi_engine_plan_session(engine, &plan->engine, &room, &config) ||
-        (sim && !simulate(engine, &config, &times))) {
+        (sim && !(pkvi_engine_load(engine) && simulate(engine, &config, &times)))) {
         return PKV_EXIT_FAILED;
     }
     if (plan->engine.json) {

@@ -169,6 +169,51 @@ static void test_decode__hundred_steps__allocates_nothing(void **state)
     pkvt_engine_close(&engine);
 }
 
+/* A prompt, steps, a fork, parking: of a sequence that the device does not hold. */
+static enum pkv_status streamed_work(struct pkv_session *session, struct pkv_seq *seq,
+                                     const int32_t *ids)
+{
+    const float *logits = NULL;
+    struct pkv_seq *fork = NULL;
+    enum pkv_status status = pkv_prompt_run(session, seq, ids, 500, NULL, &logits);
+    status = status == PKV_OK ? pkv_seq_fork(seq, &fork) : status;
+    for (uint32_t i = 0; status == PKV_OK && i < 70; i++) {
+        struct pkv_step_part part[] = {{seq, ids + i, 1, 1}, {fork, ids + 2 * i, 1, 1}};
+        status = pkv_step_run(session, part, 2, &logits);
+    }
+    status = status == PKV_OK ? pkv_seq_truncate(seq, 333) : status;
+    status = status == PKV_OK ? pkv_seq_park(seq) : status;
+    status = status == PKV_OK ? pkv_prompt_run(session, fork, ids, 50, NULL, &logits) : status;
+    status = status == PKV_OK ? pkv_seq_unpark(seq) : status;
+    pkv_seq_close(fork);
+    return status == PKV_OK ? pkv_prompt_run(session, seq, ids, 200, NULL, &logits) : status;
+}
+
+static void test_streamed__prompts_steps_forks_parking__allocate_nothing(void **state)
+{
+    (void)state;
+    if (PKVT_SANITIZED) {
+        skip();
+    }
+    struct pkvt_engine engine;
+    struct pkv_seq *seq = NULL;
+    struct pkv_kv_report report;
+    static int32_t ids[700];
+    const struct pkvt_engine_options options = {
+        .context = 700, .sequences = 2, .step_rows = 64, .parked = 1, .budget_bytes = 200 << 10};
+    pkvt_engine_open(&engine, pkvt_path("golden/tiny/llama_q4_1.gguf"), &options);
+    assert_ok(pkv_seq_open(engine.session, &seq));
+    allocations = 0;
+    counting = 1;
+    const enum pkv_status status = streamed_work(engine.session, seq, ids);
+    counting = 0;
+    assert_ok(status);
+    assert_int_equal(allocations, 0);
+    pkv_session_kv_report(engine.session, &report);
+    assert_true(report.loaded_tiles > 0);
+    pkvt_engine_close(&engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +221,7 @@ int main(void)
         cmocka_unit_test(test_prompt__longer_than_context__refused_with_numbers),
         cmocka_unit_test(test_plan__lines__sum_and_limits),
         cmocka_unit_test(test_decode__hundred_steps__allocates_nothing),
+        cmocka_unit_test(test_streamed__prompts_steps_forks_parking__allocate_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
