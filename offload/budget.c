@@ -132,7 +132,7 @@ static void measure_tables(struct pkvi_tier *t)
         pkvi_aligned((uint64_t)sizes->tiles * (sizes->tile_tokens / PKV_PAGE_TOKENS) *
                      t->staging_head_pages * sizeof(pkv_addr));
     sizes->tables_bytes += config->layers * t->staging_table_bytes;
-    sizes->upload_bytes = sizes->tables_bytes;
+    sizes->tables_bytes += pkvi_aligned((uint64_t)t->slots * sizeof(struct pkv_kv_view));
     for (uint32_t l = 0; sizes->tile_tokens > 0 && l < config->layers; l++) {
         const struct pkv_layer_info *info = &config->layer[l];
         const uint64_t carry =
@@ -140,6 +140,15 @@ static void measure_tables(struct pkvi_tier *t)
         sizes->carry_bytes = carry > sizes->carry_bytes ? carry : sizes->carry_bytes;
     }
     sizes->carry_bytes = pkvi_aligned(sizes->carry_bytes);
+    for (uint32_t l = 0; sizes->tile_tokens > 0 && config->check_steps > 0 && l < config->layers;
+         l++) {
+        const struct pkv_layer_info *info = &config->layer[l];
+        const uint64_t both =
+            2 *
+            pkvi_aligned(pkvi_attend_carry_bytes(config->sequences, info->heads, info->head_dim));
+        sizes->check_bytes = both > sizes->check_bytes ? both : sizes->check_bytes;
+    }
+    sizes->upload_bytes = sizes->tables_bytes + sizes->check_bytes;
 }
 
 static enum pkv_status measure_host(struct pkvi_tier *t)
@@ -207,7 +216,8 @@ enum pkv_status pkvi_tier_measure(struct pkvi_tier *t)
     sizes->pool_bytes = (uint64_t)sizes->quota_pages * config->sequences * t->unit_bytes;
     measure_tables(t);
     sizes->device_bytes = sizes->pool_bytes + sizes->ring_bytes + sizes->staging_bytes +
-                          sizes->buffer_bytes + sizes->carry_bytes + sizes->tables_bytes;
+                          sizes->buffer_bytes + sizes->carry_bytes + sizes->check_bytes +
+                          sizes->tables_bytes;
     sizes->dense_layers = t->demote_order ? dense_layers(t, t->blocks_max) : 0;
     return measure_host(t);
 }

@@ -10,34 +10,60 @@
  */
 #include "offload/tier_impl.h"
 
-enum pkv_status pkvi_stream_attend(struct pkvi_tier *t, const struct pkvi_tier_rows *rows,
-                                   uint32_t span)
+/* keep: where the last launch leaves what it comes to, instead of its output; 0 = the output. */
+static enum pkv_status stream(struct pkvi_tier *t, struct pkv_args_attend args, uint32_t seq,
+                              uint32_t l, uint32_t pages, pkv_addr keep)
 {
-    const struct pkvi_tier_layer *layer = &t->layer[rows->layer];
-    const struct pkvi_tier_state *state = &t->seq[rows->host_spans[span].view].state[rows->layer];
+    const struct pkvi_tier_layer *layer = &t->layer[l];
+    const struct pkvi_tier_state *state = &t->seq[seq].state[l];
     const uint32_t tile_pages = t->sizes.tile_tokens / PKV_PAGE_TOKENS;
-    struct pkv_args_attend args = rows->attend;
-    args.spans += (uint64_t)span * sizeof(struct pkv_row_span);
-    args.span_count = 1;
-    for (uint32_t first = 0; first < state->first_page; first += tile_pages) {
-        const uint32_t left = state->first_page - first;
+    args.carry = keep ? keep : pages > 0 ? t->carry : 0;
+    for (uint32_t first = 0; first < pages; first += tile_pages) {
+        const uint32_t left = pages - first;
         const uint32_t count = left < tile_pages ? left : tile_pages, slot = t->next_slot;
         const bool last = count == left;
-        PKV_TRY(pkvi_transfer_load(t, state, rows->layer, first, count, slot));
+        PKV_TRY(pkvi_transfer_load(t, state, l, first, count, slot));
         PKV_TRY(pkvi_transfer_loaded(t, slot));
-        args.tile = (struct pkv_kv_tile){
-            .page = t->staging_tables + rows->layer * t->staging_table_bytes +
-                    (uint64_t)slot * tile_pages * layer->info.kv_heads * sizeof(pkv_addr),
-            .first_page = first,
-            .page_stride = layer->info.kv_heads};
+        args.tile = (struct pkv_kv_tile){.page = t->staging_tables + l * t->staging_table_bytes +
+                                                 (uint64_t)slot * tile_pages *
+                                                     layer->info.kv_heads * sizeof(pkv_addr),
+                                         .first_page = first,
+                                         .page_stride = layer->info.kv_heads};
         args.key_begin = first * PKV_PAGE_TOKENS;
         args.key_end = last ? 0 : (first + tile_pages) * PKV_PAGE_TOKENS;
-        args.carry = t->carry;
         args.carry_in = first > 0;
-        args.carry_out = !last;
+        args.carry_out = !last || keep != 0;
         PKV_TRY(pkvi_launch(t->compute, t->attend_kernel, &args));
         PKV_TRY(pkvi_transfer_attended(t, slot));
         t->next_slot = (slot + 1) % t->sizes.tiles;
     }
-    return state->first_page > 0 ? PKV_OK : pkvi_launch(t->compute, t->attend_kernel, &args);
+    if (pages > 0) {
+        return PKV_OK;
+    }
+    args.carry_out = keep != 0;
+    return pkvi_launch(t->compute, t->attend_kernel, &args);
+}
+
+static struct pkv_args_attend one_span(const struct pkvi_tier_rows *rows, uint32_t span)
+{
+    struct pkv_args_attend args = rows->attend;
+    args.spans += (uint64_t)span * sizeof(struct pkv_row_span);
+    args.span_count = 1;
+    return args;
+}
+
+enum pkv_status pkvi_stream_attend(struct pkvi_tier *t, const struct pkvi_tier_rows *rows,
+                                   uint32_t span)
+{
+    const uint32_t seq = rows->host_spans[span].view;
+    return stream(t, one_span(rows, span), seq, rows->layer,
+                  t->seq[seq].state[rows->layer].first_page, 0);
+}
+
+enum pkv_status pkvi_stream_carry(struct pkvi_tier *t, const struct pkvi_tier_rows *rows,
+                                  uint32_t span, pkv_addr views, uint32_t pages, pkv_addr carry)
+{
+    struct pkv_args_attend args = one_span(rows, span);
+    args.views = views;
+    return stream(t, args, rows->host_spans[span].view, rows->layer, pages, carry);
 }

@@ -27,11 +27,15 @@ static void lay_out(struct pkvi_tier *t)
     t->staging = top;
     t->buffer = t->staging + t->sizes.staging_bytes;
     t->carry = t->buffer + t->sizes.buffer_bytes;
+    t->check.one_bytes = t->sizes.check_bytes / 2;
+    t->check.carry[0] = t->carry + t->sizes.carry_bytes;
+    t->check.carry[1] = t->check.carry[0] + t->check.one_bytes;
     top = t->tables;
     t->views = pkvi_take(&top, (uint64_t)config->layers * t->slots * sizeof *t->host_views);
     t->table =
         pkvi_take(&top, (uint64_t)t->slots * t->blocks_max * t->row_entries * sizeof(pkv_addr));
     t->staging_tables = pkvi_take(&top, config->layers * t->staging_table_bytes);
+    t->check.views = pkvi_take(&top, (uint64_t)t->slots * sizeof *t->host_views);
     for (uint32_t l = 0; l < config->layers; l++) {
         struct pkvi_tier_layer *layer = &t->layer[l];
         layer->ring_table = pkvi_take(&top, (uint64_t)layer->ring_pages * layer->info.kv_heads *
@@ -158,6 +162,7 @@ static enum pkv_status open_memory(struct pkvi_tier *t)
     PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_DEVICE, payload, &t->payload));
     PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_DEVICE, sizes->tables_bytes, &t->tables));
     PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_PINNED, sizes->upload_bytes, &t->upload));
+    t->check.result = t->upload + sizes->tables_bytes;
     pkvi_mem_touch(t->device, t->payload, payload);
     pkvi_mem_touch(t->device, t->tables, sizes->tables_bytes);
     lay_out(t);
@@ -416,6 +421,12 @@ static enum pkv_status upload(struct pkvi_tier *t)
         PKV_TRY(pkvi_copies_add(&copies, t->views, t->upload + (t->views - t->tables),
                                 (uint64_t)t->config.layers * t->slots * sizeof *t->host_views));
     }
+    if (t->check.chosen) {
+        const uint64_t at = (uint64_t)t->check.seq * sizeof *t->host_views;
+        PKV_TRY(pkvi_copies_add(&copies, t->check.views + at,
+                                t->upload + (t->check.views - t->tables) + at,
+                                sizeof *t->host_views));
+    }
     return pkvi_copies_flush(&copies);
 }
 
@@ -426,6 +437,7 @@ enum pkv_status pkvi_tier_begin(struct pkvi_tier *t, const struct pkvi_tier_part
     t->part_count = count;
     PKV_TRY(pkvi_transfer_poll(t));
     PKV_TRY(pkvi_transfer_read_meters(t));
+    pkvi_check_compare(t);
     for (uint32_t p = 0; p < count; p++) {
         struct pkvi_tier_seq *seq = &t->seq[parts[p].seq];
         t->part[p] = parts[p];
@@ -436,6 +448,7 @@ enum pkv_status pkvi_tier_begin(struct pkvi_tier *t, const struct pkvi_tier_part
             pkvi_tier_blocks(parts[p].tokens + parts[p].rows) - parts[p].tokens / PKV_PAGE_TOKENS;
         PKV_TRY(prepare(t, &parts[p]));
     }
+    pkvi_check_choose(t);
     return upload(t);
 }
 
@@ -470,6 +483,7 @@ enum pkv_status pkvi_tier_attend(struct pkvi_tier *t, const struct pkvi_tier_row
     }
     PKV_TRY(pkvi_transfer_store_tile(t, &r));
     PKV_TRY(attend(t, &r));
+    PKV_TRY(pkvi_check_attend(t, &r));
     return rows->last_tile ? pkvi_transfer_keep(t, rows->layer) : PKV_OK;
 }
 
@@ -518,6 +532,7 @@ enum pkv_status pkvi_tier_abort(struct pkvi_tier *t)
         PKV_TRY(pkvi_tier_seq_truncate(t, part->seq, part->tokens));
     }
     t->part_count = 0;
+    t->check.waiting = false;
     return PKV_OK;
 }
 

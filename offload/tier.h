@@ -46,6 +46,7 @@ struct pkvi_tier_config {
     uint32_t recent;       /* tokens that a STREAMED layer keeps on the device, at least */
     enum pkv_full_resident resident; /* which layers stay DENSE longest */
     uint64_t host_limit_bytes;       /* of blocks, 0 = none */
+    uint32_t check_steps;            /* self_check.c; 0, or nothing is ever streamed: never */
     uint32_t dropped_edges;          /* for tests: 1 << enum pkvi_edge */
 };
 
@@ -56,10 +57,11 @@ struct pkvi_tier_sizes {
     uint64_t staging_bytes; /* all tiles */
     uint64_t buffer_bytes;  /* one layer's new rows of a pass */
     uint64_t carry_bytes;   /* of attention in several launches */
+    uint64_t check_bytes;   /* two results of a self-check */
     uint64_t tables_bytes;  /* views and page tables */
     uint64_t device_bytes;  /* all of them */
     /* host */
-    uint64_t upload_bytes; /* pinned: what tables_bytes are made of */
+    uint64_t upload_bytes; /* pinned: what tables_bytes are made of, results of checks */
     uint64_t host_blocks, host_block_bytes, host_bytes;
     uint64_t parking_bytes;    /* pinned: rings of a parked sequence */
     uint64_t parked_bytes;     /* of all of them */

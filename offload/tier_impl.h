@@ -61,6 +61,18 @@ struct pkvi_tier_seq {
     struct pkvi_tier_state *state;   /* [layers]; sliding ones are not used */
 };
 
+/* One attention that is done twice (self_check.c). */
+struct pkvi_tier_check {
+    bool chosen;  /* the running pass has one: */
+    bool waiting; /* its results are to be compared */
+    uint32_t seq, layer, row, rows;
+    uint64_t passes;
+    pkv_addr views;     /* struct pkv_kv_view [slots]: all sealed blocks are on the host */
+    pkv_addr carry[2];  /* device: as it was, and from the host's copies */
+    pkv_addr result;    /* pinned: both */
+    uint64_t one_bytes; /* of one of them */
+};
+
 struct pkvi_tier {
     struct pkv_device *device;
     struct pkvi_tier_config config;
@@ -102,6 +114,7 @@ struct pkvi_tier {
     uint32_t row_tiles;
     struct pkv_span *spans; /* [PKVI_TIER_SPANS] */
     uint32_t next_slot;
+    struct pkvi_tier_check check;
     struct pkvi_tier_meter meter[PKVI_TIER_METERS];
     uint32_t pass_tiles, meters_used, meter_stride; /* of the running pass; 0 = none are taken */
     bool metered;                                   /* the tile at hand is */
@@ -190,6 +203,14 @@ enum pkv_status pkvi_transfer_arrived(struct pkvi_tier *tier, uint32_t seq);
 /* stream_attend.c */
 enum pkv_status pkvi_stream_attend(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows,
                                    uint32_t span);
+/* The same with these views, whose first `pages` pages come from the host, into `carry`. */
+enum pkv_status pkvi_stream_carry(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows,
+                                  uint32_t span, pkv_addr views, uint32_t pages, pkv_addr carry);
+
+/* self_check.c: a pass begins; its layer has attended; the next one begins. */
+void pkvi_check_choose(struct pkvi_tier *tier);
+enum pkv_status pkvi_check_attend(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
+void pkvi_check_compare(struct pkvi_tier *tier);
 
 /* Row of the page table, in the host's copy: [row_entries]. */
 static inline pkv_addr *pkvi_tier_row(const struct pkvi_tier *tier, uint32_t seq, uint32_t block)

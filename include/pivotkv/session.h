@@ -42,6 +42,9 @@ struct pkv_session_config {
     uint32_t kv_recent;       /* latest tokens that every layer keeps on the device; default 64 */
     enum pkv_full_resident kv_resident;
     uint32_t parked_sequences; /* most besides `sequences`, in host memory alone; default 0 */
+    /* Every so many decode steps one layer of one sequence attends a second time, over the copies
+     * in host memory of all that is there; the report says what came of it. 0 = never. */
+    uint32_t kv_check_steps;
     uint32_t prompt_rows; /* most rows of a prompt that go through a layer together where layers are
                              streamed; 0 = the context, at most 8192 */
 };
@@ -75,6 +78,10 @@ struct pkv_kv_report {
     /* Of a sample of the tiles, some in every pass: their bytes, the time of their copies, and how
      * long kernels had nothing to do but wait for them (the exposed part). */
     uint64_t sampled_tiles, sampled_bytes, sampled_load_ns, sampled_wait_ns;
+    /* Of kv_check_steps: attentions checked, those whose bits differed, and the least share of the
+     * softmax mass of a head that lay in what was attended to (1 under the policy full). */
+    uint64_t checks, check_differences;
+    double check_least_coverage;
 };
 
 /*

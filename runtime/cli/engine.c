@@ -37,6 +37,10 @@ static const struct pkvi_option device_options[] = {
      1, 1125899906842624.0, false},
     {"kv-host-bytes", 0, PKV_OPTION_SIZE, FIELD(kv_host_bytes), "SIZE",
      "most host memory for K and V (default: what they need)", 1, 1125899906842624.0, false},
+    {"kv-check", 0, PKV_OPTION_INT, FIELD(check), "N",
+     "with a budget: every N decode steps do one layer's attention again from host memory, and "
+     "compare",
+     1, 1 << 30, false},
     {"recent", 0, PKV_OPTION_INT, FIELD(recent), "N",
      "latest tokens that stay on the device in every layer (default 64)", 1, 1 << 30, false},
     {"full-resident", 0, PKV_OPTION_CHOICE, FIELD(full_resident), PKV_ENGINE_RESIDENTS,
@@ -290,6 +294,7 @@ static void set_policy(const struct pkvi_engine *engine, const struct pkvi_engin
     config->kv_policy = host ? PKV_KV_FULL : PKV_KV_DEVICE;
     config->kv_host_bytes = (uint64_t)options->kv_host_bytes;
     config->kv_resident = residents[options->full_resident];
+    config->kv_check_steps = (uint32_t)options->check;
     if (options->recent > 0) {
         config->kv_recent = (uint32_t)options->recent;
     }
@@ -436,6 +441,13 @@ void pkvi_engine_say_kv(const struct pkvi_engine *engine)
                       load_gbps(&report), wait_seconds(&report),
                       (unsigned long long)report.sampled_tiles);
     }
+    if (report.checks > 0) {
+        pkvi_say_note(
+            "checked  %llu attentions again from host memory: %llu differ, least coverage "
+            "%.6f",
+            (unsigned long long)report.checks, (unsigned long long)report.check_differences,
+            report.check_least_coverage);
+    }
 }
 
 static void record_tier(const struct pkvi_engine *engine, struct pkvi_record *record)
@@ -444,13 +456,15 @@ static void record_tier(const struct pkvi_engine *engine, struct pkvi_record *re
     pkv_session_kv_report(engine->session, &report);
     pkvi_record_set(
         record, "kv_tier",
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "stored_bytes",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:f}", "stored_bytes",
                   (json_int_t)report.stored_bytes, "loaded_bytes", (json_int_t)report.loaded_bytes,
                   "loaded_tiles", (json_int_t)report.loaded_tiles, "late_stores",
                   (json_int_t)report.late_stores, "pages_most", (json_int_t)report.pages_most,
                   "streamed_layers", (json_int_t)report.streamed_layers, "sampled_tiles",
                   (json_int_t)report.sampled_tiles, "load_gbps", load_gbps(&report), "wait_s",
-                  wait_seconds(&report)));
+                  wait_seconds(&report), "checks", (json_int_t)report.checks, "check_differences",
+                  (json_int_t)report.check_differences, "check_least_coverage",
+                  report.check_least_coverage));
 }
 
 void pkvi_engine_record(const struct pkvi_engine *engine, const struct pkvi_engine_options *options,

@@ -8,7 +8,7 @@
 struct pkvi_engine_options {
     const char *model, *cache_dir;
     int64_t context_tokens, threads, kv_device_bytes; /* 0 = not given */
-    int64_t kv_host_bytes, recent;
+    int64_t kv_host_bytes, recent, check;
     struct pkvi_budget kv_budget;
     int device, cpu, kv_type, kv_policy, full_resident; /* words of their options */
     double link_gbps, link_latency_us;

@@ -61,9 +61,11 @@ int pkvi_engine_check(const struct pkvi_engine_options *options)
         (options->kv_budget.kind != PKV_BUDGET_NONE || options->kv_host_bytes > 0)) {
         return pkvi_say_usage("--kv-policy device has neither --kv-budget nor --kv-host-bytes");
     }
-    if (!pkvi_engine_has_host(options) && (options->recent > 0 || options->full_resident > 0)) {
-        return pkvi_say_usage("--recent, --full-resident: only with --kv-policy full or a "
-                              "--kv-budget");
+    if (!pkvi_engine_has_host(options) &&
+        (options->recent > 0 || options->full_resident > 0 || options->check > 0)) {
+        return pkvi_say_usage(
+            "--recent, --full-resident, --kv-check: only with --kv-policy full or "
+            "a --kv-budget");
     }
     return PKV_GO_ON;
 }

@@ -529,7 +529,7 @@ void pkvi_cpu_stream_close(struct pkv_stream *base)
         pthread_join(stream->thread, NULL);
     }
     if (stream->full_waits > 0) {
-        pkvi_log(PKV_LOG_WARN, "device", "a full queue made the host wait %llu times",
+        pkvi_log(PKV_LOG_INFO, "device", "a full queue made the host wait %llu times",
                  (unsigned long long)stream->full_waits);
     }
     pkvi_pool_close(stream->native.pool);

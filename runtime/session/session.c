@@ -105,6 +105,7 @@ static enum pkv_status plan_tier(struct pkv_session *s)
     tier->recent = s->config.kv_recent;
     tier->resident = s->config.kv_resident;
     tier->host_limit_bytes = s->config.kv_host_bytes;
+    tier->check_steps = s->config.kv_check_steps;
     enum pkv_status status = pkvi_tier_plan(tier, &s->tier_sizes);
     s->pass_rows = s->tier_sizes.tile_tokens > 0 ? tier->pass_rows : tier->step_rows;
     return status;
@@ -360,7 +361,8 @@ static void fill_lines(const struct pkv_session *s, struct pkv_memory_plan *plan
     plan_line(plan, "K and V, sliding layers (window and ring)", "device", tier->ring_bytes);
     plan_line(plan, "K and V, staging tiles", "device", tier->staging_bytes);
     plan_line(plan, "K and V, one layer of a prompt", "device", tier->buffer_bytes);
-    plan_line(plan, "attention carried between tiles", "device", tier->carry_bytes);
+    plan_line(plan, "attention carried between tiles", "device",
+              tier->carry_bytes + tier->check_bytes);
     plan_line(plan, "page tables", "device", tier->tables_bytes);
     plan_line(plan, "hidden states", "device", hidden);
     plan_line(plan, "attention scratch", "device", s->buffers.scratch_bytes);

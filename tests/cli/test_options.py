@@ -28,6 +28,7 @@ NUMERIC = {
     "kv-device-bytes": ("size", 1, 1 << 50),
     "kv-host-bytes": ("size", 1, 1 << 50),
     "recent": ("int", 1, 1 << 30),
+    "kv-check": ("int", 1, 1 << 30),
     "parallel": ("int", 1, 4096),
     "link-gbps": ("real0", 0.001, 10000),
     "link-latency-us": ("real", 0, 1000000),
@@ -144,7 +145,7 @@ class Options(unittest.TestCase):
             kind, least, most = NUMERIC[name]
             least = "0.001" if kind == "real>" else least
             for value in (least, most, *([0] if kind == "real0" else [])):
-                extra = {"score-from": ["--perplexity"], "recent": ["--kv-policy", "full"]}.get(name, [])
+                extra = {"score-from": ["--perplexity"], "recent": ["--kv-policy", "full"], "kv-check": ["--kv-policy", "full"]}.get(name, [])
                 need = {"generate": ["-p", "x"], "eval": ["--ids", "/dev/null"], "tokenize": ["-p", "x"]}.get(command, [])
                 got = run(command, *self.base(command), *need, *extra, f"--{name}={value}")
                 self.assertEqual(got.returncode, 1, f"{command} --{name}={value}: {got.stderr!r}")

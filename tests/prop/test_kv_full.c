@@ -32,7 +32,7 @@ struct pair {
 };
 
 static struct {
-    uint32_t within, parked, reloaded, streamed;
+    uint32_t within, parked, reloaded, streamed, checks;
 } seen; /* of all seeds */
 
 /* Bytes that a sequence has at the context's end, and the least budget, told by the refusal. */
@@ -55,6 +55,7 @@ static void open_pair(struct pair *pair, const char *name, uint32_t permille, ui
     options.prompt_rows = seed % 2 ? 0 : 200;
     options.resident = (enum pkv_full_resident)(seed % 3);
     options.sequences = ACTIVE;
+    options.check_steps = seed % 2 ? 3 : 0;
     options.parked = PARKED;
     options.schedule = seed % 4 == 3 ? PKV_SCHEDULE_RANDOM : PKV_SCHEDULE_WORKERS;
     options.seed = seed;
@@ -330,6 +331,9 @@ static void run_seed(const char *name, uint32_t permille, uint64_t seed, uint32_
         pair.streamed += report.streamed_layers > 0;
     }
     assert_true(report.stored_bytes > 0);
+    assert_int_equal(report.check_differences, 0);
+    assert_true(report.checks == 0 || report.check_least_coverage == 1.0);
+    seen.checks += (uint32_t)report.checks;
     if (permille >= 1000) {
         assert_int_equal(report.loaded_tiles, 0); /* what was parked comes back, nothing else */
     }
@@ -355,9 +359,10 @@ static void test_full__any_budget_and_operations__bits_of_device(void **state)
         run_seed(models[seed % 4], permilles[seed % 5], seed, operations);
     }
     print_message("%u prompts canceled within a pass, %u times parked, %u saved and loaded, %u "
-                  "operations with streamed layers\n",
-                  seen.within, seen.parked, seen.reloaded, seen.streamed);
-    assert_true(seen.within > 0 && seen.parked > 0 && seen.reloaded > 0 && seen.streamed > 20);
+                  "operations with streamed layers, %u self-checks\n",
+                  seen.within, seen.parked, seen.reloaded, seen.streamed, seen.checks);
+    assert_true(seen.within > 0 && seen.parked > 0 && seen.reloaded > 0 && seen.streamed > 20 &&
+                seen.checks > 0);
 }
 
 int main(void)

@@ -32,6 +32,7 @@ void pkvt_engine_open(struct pkvt_engine *engine, const char *path,
     engine->config.kv_resident = options->resident;
     engine->config.prompt_rows = options->prompt_rows;
     engine->config.parked_sequences = options->parked;
+    engine->config.kv_check_steps = options->check_steps;
     assert_ok(pkv_session_open(engine->model, &engine->config, &engine->session));
     assert_ok(pkv_tokenizer_open(path, &engine->tokenizer));
 }
