@@ -40,6 +40,7 @@ void pkvi_check_choose(struct pkvi_tier *t)
     check->seq = t->part[number / t->sizes.global_layers % t->part_count].seq;
     check->layer = global_layer(t, number);
     check->rows = rows;
+    check->lane = t->lane;
     const struct pkvi_tier_state *state = &t->seq[check->seq].state[check->layer];
     check->chosen = state->sealed > 0 && state->published == state->sealed;
     if (check->chosen) { /* in the pinned twin; the pass uploads it */
@@ -53,7 +54,7 @@ void pkvi_check_choose(struct pkvi_tier *t)
 enum pkv_status pkvi_check_attend(struct pkvi_tier *t, const struct pkvi_tier_rows *rows)
 {
     struct pkvi_tier_check *check = &t->check;
-    if (!check->chosen || rows->layer != check->layer) {
+    if (!check->chosen || t->lane != check->lane || rows->layer != check->layer) {
         return PKV_OK;
     }
     uint32_t span = 0;

@@ -90,6 +90,7 @@ static enum pkv_status truncate_layer(struct pkvi_tier *t, uint32_t s, uint32_t 
         }
     }
     state->sealed = state->sealed < full ? state->sealed : full;
+    state->recorded = state->recorded < full ? state->recorded : full;
     state->published = state->published < full ? state->published : full;
     state->first_page = state->first_page < full ? state->first_page : full;
     state->streamed = state->streamed && keep > 0;
@@ -128,6 +129,7 @@ static void share_layer(struct pkvi_tier *t, uint32_t from, uint32_t to, uint32_
     b->streamed = a->streamed;
     b->first_page = a->first_page;
     b->sealed = a->sealed;
+    b->recorded = a->recorded;
     b->published = a->published;
     for (uint32_t i = 0; i < blocks; i++) {
         const pkv_addr *row = pkvi_tier_row(t, from, i) + base;
@@ -189,7 +191,7 @@ enum pkv_status pkvi_tier_seq_park(struct pkvi_tier *t, uint32_t s)
     seq->parked = parking;
     pkvi_tier_settle(t, s);
     PKV_TRY(pkvi_transfer_arrived(t, s));
-    PKV_TRY(pkvi_transfer_after_compute(t, t->store));
+    PKV_TRY(pkvi_transfer_before_park(t));
     for (uint32_t l = 0; l < t->config.layers; l++) {
         if (t->layer[l].global) {
             PKV_TRY(store_open_block(&copies, s, l));
@@ -326,7 +328,7 @@ enum pkv_status pkvi_tier_seq_fill(struct pkvi_tier *t, uint32_t s, uint32_t tok
             }
         }
         if (t->layer[l].global && t->config.host) {
-            state->sealed = state->published = state->first_page = full;
+            state->sealed = state->recorded = state->published = state->first_page = full;
         }
     }
     return PKV_OK;

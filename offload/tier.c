@@ -134,7 +134,10 @@ void pkvi_tier_lay_out_host(struct pkvi_tier *t, struct pkvi_arena *arena)
     const uint64_t blocks = t->config.host ? t->blocks_max : 0;
     t->layer = pkvi_arena_take(arena, layers, sizeof *t->layer);
     t->seq = pkvi_arena_take(arena, t->slots, sizeof *t->seq);
-    t->part = pkvi_arena_take(arena, t->config.sequences, sizeof *t->part);
+    for (uint32_t lane = 0; lane < PKVI_TIER_LANES; lane++) {
+        t->lane_part[lane] = pkvi_arena_take(arena, t->config.sequences, sizeof *t->part);
+    }
+    t->part = t->lane_part[0];
     t->spans = pkvi_arena_take(arena, PKVI_TIER_SPANS, sizeof *t->spans);
     t->tile_stored = pkvi_arena_take(arena, t->row_tiles, sizeof *t->tile_stored);
     struct pkvi_tier_state *state = pkvi_arena_take(arena, states, sizeof *state);
@@ -452,6 +455,14 @@ enum pkv_status pkvi_tier_begin(struct pkvi_tier *t, const struct pkvi_tier_part
     return upload(t);
 }
 
+void pkvi_tier_select(struct pkvi_tier *t, uint32_t lane)
+{
+    t->lane_count[t->lane] = t->part_count;
+    t->lane = lane;
+    t->part = t->lane_part[lane];
+    t->part_count = t->lane_count[lane];
+}
+
 static enum pkv_status attend(struct pkvi_tier *t, const struct pkvi_tier_rows *rows)
 {
     for (uint32_t i = 0; i < rows->attend.span_count;) {
@@ -492,6 +503,7 @@ enum pkv_status pkvi_tier_end(struct pkvi_tier *t)
     for (uint32_t p = 0; p < t->part_count; p++) {
         t->seq[t->part[p].seq].tokens = t->part[p].tokens + t->part[p].rows;
     }
+    t->check.chosen = false;
     return t->config.host ? pkvi_transfer_store_pass(t) : PKV_OK;
 }
 

@@ -29,6 +29,7 @@ enum pkvi_edge {
     PKVI_EDGE_LOAD_ATTEND,
     PKVI_EDGE_ATTEND_LOAD,
     PKVI_EDGE_UNPARK_ATTEND,
+    PKVI_EDGE_UNPARK_PARK,
     PKVI_EDGE_COUNT
 };
 
@@ -93,6 +94,14 @@ void pkvi_tier_close(struct pkvi_tier *tier);
 struct pkvi_tier_part {
     uint32_t seq, tokens, rows; /* tokens: before the pass */
 };
+
+/*
+ * Two passes may be under way: calls below are about the one of the selected lane (0 at first).
+ * While that of lane 1 is, one of lane 0 has at most 32 rows of a sequence, and ends before lane 1
+ * goes on; sequences of lane 1's pass are left alone.
+ */
+#define PKVI_TIER_LANES 2u
+void pkvi_tier_select(struct pkvi_tier *tier, uint32_t lane);
 
 /*
  * Begin a pass; the previous one must have ended on the device. Waits only for stores that are

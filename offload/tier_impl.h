@@ -41,6 +41,7 @@ struct pkvi_tier_state {
     bool buffered; /* the running pass appends to the buffer */
     uint32_t first_page;
     uint32_t sealed;                 /* full blocks whose store is enqueued, or done */
+    uint32_t recorded;               /* of them, those that the event `stored` stands behind */
     uint32_t published;              /* of them, those that have arrived */
     uint32_t keep_first, keep_count; /* pages that the pass left in `kept` instead of the buffer */
     uint32_t *block;                 /* [blocks_max] host blocks, PKVI_NO_PLACE = none */
@@ -65,7 +66,7 @@ struct pkvi_tier_seq {
 struct pkvi_tier_check {
     bool chosen;  /* the running pass has one: */
     bool waiting; /* its results are to be compared */
-    uint32_t seq, layer, row, rows;
+    uint32_t seq, layer, row, rows, lane;
     uint64_t passes;
     pkv_addr views;     /* struct pkv_kv_view [slots]: all sealed blocks are on the host */
     pkv_addr carry[2];  /* device: as it was, and from the host's copies */
@@ -104,8 +105,10 @@ struct pkvi_tier {
     struct pkvi_tier_seq *seq;   /* [slots] */
     struct pkvi_arena host;      /* its arrays, and all others above and below */
     /* the running pass */
-    struct pkvi_tier_part *part; /* [config.sequences] */
+    struct pkvi_tier_part *part; /* [config.sequences], of the selected lane */
     uint32_t part_count;
+    struct pkvi_tier_part *lane_part[PKVI_TIER_LANES];
+    uint32_t lane_count[PKVI_TIER_LANES], lane;
     /* movement: transfer.c */
     struct pkv_stream *compute, *load, *store;
     struct pkv_event *appended, *stored, *unparked;
@@ -196,6 +199,8 @@ enum pkv_status pkvi_transfer_park_rings(struct pkvi_copies *copies, uint32_t sh
                                          uint32_t parking, bool load);
 /* STORE goes on, or LOAD, when COMPUTE has done what it was given. */
 enum pkv_status pkvi_transfer_after_compute(struct pkvi_tier *tier, struct pkv_stream *stream);
+/* STORE writes to a parking only after it was read. */
+enum pkv_status pkvi_transfer_before_park(struct pkvi_tier *tier);
 /* The loads of a sequence are enqueued; COMPUTE waits for them before it is touched again. */
 enum pkv_status pkvi_transfer_arriving(struct pkvi_tier *tier, uint32_t seq);
 enum pkv_status pkvi_transfer_arrived(struct pkvi_tier *tier, uint32_t seq);

@@ -15,10 +15,11 @@
  *                      overwritten only after it was read
  *   unpark > attend    `unparked`, recorded on LOAD, awaited by COMPUTE before anything touches the
  *                      sequence again: its pages and rings have come back
- *   upload > refill    the pass's own end: the session begins a pass after the last one has ended
- * Pages that change hands are written by COMPUTE (appends, copies from the buffer), so its own
- * order holds what was read from them before; LOAD, which fills those of an unparked sequence,
- * first waits for COMPUTE (`appended`).
+ *   unpark > park      `unparked`, awaited by STORE: rings that are parked next may lie where those
+ * of the last unparked sequence are still being read upload > refill    the pass's own end: the
+ * session begins a pass after the last one has ended Pages that change hands are written by COMPUTE
+ * (appends, copies from the buffer), so its own order holds what was read from them before; LOAD,
+ * which fills those of an unparked sequence, first waits for COMPUTE (`appended`).
  */
 #include "offload/tier_impl.h"
 
@@ -222,6 +223,16 @@ enum pkv_status pkvi_transfer_store_tile(struct pkvi_tier *t, const struct pkvi_
     return pkvi_event_record(t->tile_stored[rows->row_tile], t->store);
 }
 
+/* A pass of the other lane may have stores behind the event. */
+static void record_all(struct pkvi_tier *t)
+{
+    for (uint32_t s = 0; s < t->slots; s++) {
+        for (uint32_t l = 0; l < t->config.layers; l++) {
+            t->seq[s].state[l].recorded = t->seq[s].state[l].sealed;
+        }
+    }
+}
+
 enum pkv_status pkvi_transfer_store_pass(struct pkvi_tier *t)
 {
     struct pkvi_copies copies = {.tier = t, .stream = t->store};
@@ -246,6 +257,7 @@ enum pkv_status pkvi_transfer_store_pass(struct pkvi_tier *t)
         PKV_TRY(pkvi_event_record(t->stored, t->store));
         t->stores_pending = false;
         t->stores_running = true;
+        record_all(t);
     }
     return PKV_OK;
 }
@@ -272,7 +284,7 @@ static void publish_all(struct pkvi_tier *t)
 {
     for (uint32_t s = 0; s < t->slots; s++) {
         for (uint32_t l = 0; l < t->config.layers; l++) {
-            t->seq[s].state[l].published = t->seq[s].state[l].sealed;
+            t->seq[s].state[l].published = t->seq[s].state[l].recorded;
         }
     }
     t->stores_running = false;
@@ -297,6 +309,7 @@ enum pkv_status pkvi_transfer_settle_stores(struct pkvi_tier *t)
 {
     t->stores_pending = false;
     PKV_TRY(pkvi_stream_sync(t->store));
+    record_all(t);
     publish_all(t);
     return PKV_OK;
 }
@@ -452,4 +465,10 @@ enum pkv_status pkvi_transfer_arrived(struct pkvi_tier *t, uint32_t seq)
         t->seq[s].arriving = false;
     }
     return await(t, PKVI_EDGE_UNPARK_ATTEND, t->compute, t->unparked);
+}
+
+enum pkv_status pkvi_transfer_before_park(struct pkvi_tier *t)
+{
+    PKV_TRY(pkvi_transfer_after_compute(t, t->store));
+    return await(t, PKVI_EDGE_UNPARK_PARK, t->store, t->unparked);
 }

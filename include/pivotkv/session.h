@@ -161,6 +161,23 @@ PKV_API enum pkv_status pkv_prompt_run(struct pkv_session *session, struct pkv_s
                                        const int32_t *ids, size_t count, const volatile int *cancel,
                                        const float **logits_out);
 
+/*
+ * The same piece by piece, so that steps of other sequences can run in between. `ids` are borrowed
+ * until the prompt ends: it is done, canceled, or has failed. One prompt a session is under way at
+ * a time (PKV_ERR_STATE); its sequence then takes part in nothing else but being closed, which
+ * cancels it; where layers may be streamed, a step has at most 32 rows of a sequence meanwhile.
+ */
+PKV_API enum pkv_status pkv_prompt_begin(struct pkv_session *session, struct pkv_seq *seq,
+                                         const int32_t *ids, size_t count);
+/*
+ * Enqueue up to so many units more (a layer and up to step_rows rows each). PKV_PENDING: some are
+ * left; does not wait but where a pass has ended. PKV_OK: all are done, *logits_out as of a step.
+ */
+PKV_API enum pkv_status pkv_prompt_advance(struct pkv_session *session, uint32_t units,
+                                           const float **logits_out);
+/* Leave it, as `cancel` above does. Nothing is under way: nothing is done. */
+PKV_API enum pkv_status pkv_prompt_cancel(struct pkv_session *session);
+
 #ifdef __cplusplus
 }
 #endif

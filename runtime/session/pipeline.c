@@ -11,18 +11,7 @@
 #include "runtime/base/check.h"
 #include "runtime/device/device.h"
 
-/*
- * The rows of the pass that is being enqueued, and those that go through the matrices together now:
- * a row tile of at most step_rows. Only a pass of one sequence has several.
- */
-struct step {
-    struct pkv_session *session;
-    uint32_t all_rows, span_count, logit_rows, row_tiles;
-    uint32_t row_tile, first_row, rows;
-    const volatile int *cancel; /* polled between units of a layer and a row tile; NULL = never */
-};
-
-static enum pkv_status run(const struct step *step, uint32_t op, const void *args)
+static enum pkv_status run(const struct pkvi_pass *step, uint32_t op, const void *args)
 {
     return pkvi_launch(step->session->compute, step->session->kernel[op], args);
 }
@@ -44,13 +33,13 @@ static struct pkv_act act_for(struct pkv_act act, const struct pkv_matrix *const
 }
 
 /* Of the row tile. */
-static pkv_addr residual(const struct step *step)
+static pkv_addr residual(const struct pkvi_pass *step)
 {
     const struct pkv_session *s = step->session;
-    return s->buffers.x + (uint64_t)step->first_row * s->model->info.width * sizeof(float);
+    return step->lane->x + (uint64_t)step->first_row * s->model->info.width * sizeof(float);
 }
 
-static enum pkv_status norm(const struct step *step, pkv_addr weight, struct pkv_act out)
+static enum pkv_status norm(const struct pkvi_pass *step, pkv_addr weight, struct pkv_act out)
 {
     const struct pkv_session *s = step->session;
     struct pkv_args_norm args = {.x = residual(step),
@@ -63,7 +52,7 @@ static enum pkv_status norm(const struct step *step, pkv_addr weight, struct pkv
 }
 
 /* x += w act, or with a post norm x += norm(w act). */
-static enum pkv_status add_to_residual(const struct step *step, const struct pkv_matrix *w,
+static enum pkv_status add_to_residual(const struct pkvi_pass *step, const struct pkv_matrix *w,
                                        struct pkv_act act, pkv_addr post_norm)
 {
     const struct pkv_session *s = step->session;
@@ -85,7 +74,8 @@ static enum pkv_status add_to_residual(const struct step *step, const struct pkv
     return run(step, PKV_OP_NORM, &args);
 }
 
-static enum pkv_status project_qkv(const struct step *step, const struct pkvi_model_layer *layer)
+static enum pkv_status project_qkv(const struct pkvi_pass *step,
+                                   const struct pkvi_model_layer *layer)
 {
     const struct pkvi_buffers *b = &step->session->buffers;
     const struct pkv_matrix *matrices[] = {&layer->q, &layer->k, &layer->v};
@@ -100,15 +90,15 @@ static enum pkv_status project_qkv(const struct step *step, const struct pkvi_mo
     return run(step, PKV_OP_LINEAR, &args);
 }
 
-static enum pkv_status rotate(const struct step *step, const struct pkvi_model_layer *layer)
+static enum pkv_status rotate(const struct pkvi_pass *step, const struct pkvi_model_layer *layer)
 {
     const struct pkv_session *s = step->session;
     const struct pkvi_buffers *b = &s->buffers;
     struct pkv_args_rope rope = {.q = b->q,
                                  .k = b->k,
-                                 .table = b->rope[layer->rope] + (uint64_t)step->first_row *
-                                                                     layer->info.rope_pairs * 2 *
-                                                                     sizeof(float),
+                                 .table = step->lane->rope[layer->rope] +
+                                          (uint64_t)step->first_row * layer->info.rope_pairs * 2 *
+                                              sizeof(float),
                                  .q_norm = layer->q_norm,
                                  .k_norm = layer->k_norm,
                                  .eps = s->model->norm_eps,
@@ -124,20 +114,20 @@ static enum pkv_status rotate(const struct step *step, const struct pkvi_model_l
 }
 
 /* Spans of the row tile: one after another, for one sequence; all of them otherwise. */
-static uint32_t first_span(const struct step *step)
+static uint32_t first_span(const struct pkvi_pass *step)
 {
     return step->row_tiles > 1 ? step->row_tile : 0;
 }
 
-static struct pkv_args_append append_args(const struct step *step,
+static struct pkv_args_append append_args(const struct pkvi_pass *step,
                                           const struct pkvi_model_layer *layer)
 {
     const struct pkv_session *s = step->session;
     const struct pkvi_buffers *b = &s->buffers;
     return (struct pkv_args_append){.k = b->k,
                                     .v = b->v,
-                                    .spans = b->spans + (uint64_t)first_span(step) *
-                                                            sizeof(struct pkv_row_span),
+                                    .spans = step->lane->spans + (uint64_t)first_span(step) *
+                                                                     sizeof(struct pkv_row_span),
                                     .kv_type = s->config.kv_type,
                                     .span_count = step->row_tiles > 1 ? 1 : step->span_count,
                                     .rows = step->rows,
@@ -148,12 +138,12 @@ static struct pkv_args_append append_args(const struct step *step,
 }
 
 /* Staging mirrors the upload buffer of the device. */
-static void *staged(const struct pkv_session *s, pkv_addr device_addr)
+static void *staged(const struct pkvi_lane *lane, pkv_addr device_addr)
 {
-    return pkvi_host(s->buffers.staging + (device_addr - s->buffers.upload));
+    return pkvi_host(lane->staging + (device_addr - lane->upload));
 }
 
-static enum pkv_status attention(const struct step *step, uint32_t index)
+static enum pkv_status attention(const struct pkvi_pass *step, uint32_t index)
 {
     const struct pkv_session *s = step->session;
     const struct pkvi_buffers *b = &s->buffers;
@@ -173,7 +163,8 @@ static enum pkv_status attention(const struct step *step, uint32_t index)
                                   .row_tile = step->row_tile,
                                   .last_tile = step->row_tile + 1 == step->row_tiles,
                                   .append = append_args(step, layer)};
-    rows.host_spans = (const struct pkv_row_span *)staged(s, b->spans) + first_span(step);
+    rows.host_spans =
+        (const struct pkv_row_span *)staged(step->lane, step->lane->spans) + first_span(step);
     rows.attend = (struct pkv_args_attend){.q = b->q,
                                            .spans = rows.append.spans,
                                            .out = direct,
@@ -198,7 +189,8 @@ static enum pkv_status attention(const struct step *step, uint32_t index)
     return add_to_residual(step, &layer->out, act, layer->post_attn_norm);
 }
 
-static enum pkv_status feed_forward(const struct step *step, const struct pkvi_model_layer *layer)
+static enum pkv_status feed_forward(const struct pkvi_pass *step,
+                                    const struct pkvi_model_layer *layer)
 {
     const struct pkv_session *s = step->session;
     const struct pkvi_buffers *b = &s->buffers;
@@ -228,22 +220,22 @@ bool pkvi_session_long_rope(const struct pkv_session *s, uint32_t set)
     return rope->freq_long && s->config.context_tokens > rope->short_context;
 }
 
-static enum pkv_status embed_rows(const struct step *step)
+static enum pkv_status embed_rows(const struct pkvi_pass *step)
 {
     const struct pkv_session *s = step->session;
     const struct pkv_model *model = s->model;
     struct pkv_args_embed embed = {.table = model->token_embd,
-                                   .ids = s->buffers.ids,
-                                   .x = s->buffers.x,
+                                   .ids = step->lane->ids,
+                                   .x = step->lane->x,
                                    .scale = model->embedding_scale,
                                    .rows = step->all_rows};
     PKV_TRY(run(step, PKV_OP_EMBED, &embed));
     for (uint32_t i = 0; i < model->rope_count; i++) {
         const struct pkvi_model_rope *rope = &model->rope[i];
         const bool use_long = pkvi_session_long_rope(s, i);
-        struct pkv_args_rope_table table = {.positions = s->buffers.positions,
+        struct pkv_args_rope_table table = {.positions = step->lane->positions,
                                             .freq = use_long ? rope->freq_long : rope->freq,
-                                            .table = s->buffers.rope[i],
+                                            .table = step->lane->rope[i],
                                             .gain = rope->gain,
                                             .rows = step->all_rows,
                                             .pairs = rope->pairs};
@@ -252,14 +244,14 @@ static enum pkv_status embed_rows(const struct step *step)
     return PKV_OK;
 }
 
-static enum pkv_status output_logits(const struct step *step)
+static enum pkv_status output_logits(const struct pkvi_pass *step)
 {
     const struct pkv_session *s = step->session;
     const struct pkv_model *model = s->model;
     const struct pkv_matrix *matrices[] = {&model->output};
     struct pkv_act act = act_for(s->buffers.in, matrices, 1, model->info.width);
-    struct pkv_args_norm args = {.x = s->buffers.x,
-                                 .row_index = s->buffers.row_index,
+    struct pkv_args_norm args = {.x = step->lane->x,
+                                 .row_index = step->lane->row_index,
                                  .weight = model->output_norm,
                                  .out = act,
                                  .eps = model->norm_eps,
@@ -279,40 +271,6 @@ static enum pkv_status output_logits(const struct step *step)
         PKV_TRY(run(step, PKV_OP_SOFTCAP, &cap));
     }
     return PKV_OK;
-}
-
-/* All row tiles of a layer, so that its weights and its K and V are needed once. */
-static enum pkv_status layer_rows(struct step *step, uint32_t layer)
-{
-    const uint32_t most = step->session->config.step_rows;
-    for (step->row_tile = 0; step->row_tile < step->row_tiles; step->row_tile++) {
-        step->first_row = step->row_tile * most;
-        const uint32_t left = step->all_rows - step->first_row;
-        step->rows = step->row_tiles == 1 ? step->all_rows : left < most ? left : most;
-        if (step->cancel && *step->cancel != 0) {
-            return PKV_ERR_CANCELED;
-        }
-        PKV_TRY(attention(step, layer));
-        PKV_TRY(feed_forward(step, &step->session->model->layer[layer]));
-    }
-    return PKV_OK;
-}
-
-static enum pkv_status enqueue(struct step *step)
-{
-    struct pkv_session *s = step->session;
-    struct pkv_span span = {
-        .dst = s->buffers.upload, .src = s->buffers.staging, .bytes = s->buffers.upload_bytes};
-    PKV_TRY(pkvi_copy_async(s->compute, &span, 1));
-    PKV_TRY(embed_rows(step));
-    for (uint32_t l = 0; l < s->model->info.layers; l++) {
-        PKV_TRY(layer_rows(step, l));
-    }
-    PKV_TRY(pkvi_tier_end(s->tier));
-    if (step->logit_rows > 0) {
-        PKV_TRY(output_logits(step));
-    }
-    return pkvi_event_record(s->done, s->compute);
 }
 
 static enum pkv_status check_part(const struct pkv_session *s, const struct pkv_step_part *part)
@@ -341,8 +299,8 @@ static enum pkv_status check_part(const struct pkv_session *s, const struct pkv_
     return PKV_OK;
 }
 
-static enum pkv_status check_parts(const struct pkv_session *s, const struct pkv_step_part *parts,
-                                   uint32_t count, uint32_t most_rows)
+enum pkv_status pkvi_check_parts(const struct pkv_session *s, const struct pkv_step_part *parts,
+                                 uint32_t count, uint32_t most_rows)
 {
     uint64_t rows = 0, logit_rows = 0;
     if (s->broken) {
@@ -370,8 +328,25 @@ static enum pkv_status check_parts(const struct pkv_session *s, const struct pkv
     return PKV_OK;
 }
 
+/* While a prompt is under way the buffer of streamed layers is its own. */
+static enum pkv_status check_beside_prompt(const struct pkv_session *s,
+                                           const struct pkv_step_part *parts, uint32_t count)
+{
+    for (uint32_t p = 0; s->prompt.seq && p < count; p++) {
+        if (parts[p].seq == s->prompt.seq) {
+            return PKV_FAIL(PKV_ERR_STATE, "step: a prompt of the sequence is under way");
+        }
+        if (parts[p].count > PKV_PAGE_TOKENS && s->tier_sizes.tile_tokens > 0) {
+            return PKV_FAIL(PKV_ERR_STATE,
+                            "step of %u rows of a sequence: at most %u while a prompt is under way",
+                            parts[p].count, PKV_PAGE_TOKENS);
+        }
+    }
+    return PKV_OK;
+}
+
 /* Spans: of one sequence, one for each row tile, with rows counted within the tile. */
-static void stage_tiles(struct step *step, struct pkv_row_span *spans)
+static void stage_tiles(struct pkvi_pass *step, struct pkv_row_span *spans)
 {
     const uint32_t most = step->session->config.step_rows;
     const struct pkv_row_span whole = spans[0];
@@ -384,12 +359,15 @@ static void stage_tiles(struct step *step, struct pkv_row_span *spans)
     }
 }
 
-static struct step stage(struct pkv_session *s, const struct pkv_step_part *parts, uint32_t count)
+static struct pkvi_pass stage(struct pkv_session *s, uint32_t lane_number,
+                              const struct pkv_step_part *parts, uint32_t count)
 {
-    struct step step = {.session = s, .span_count = count};
-    int32_t *ids = staged(s, s->buffers.ids), *positions = staged(s, s->buffers.positions);
-    int32_t *row_index = staged(s, s->buffers.row_index);
-    struct pkv_row_span *spans = staged(s, s->buffers.spans);
+    const struct pkvi_lane *lane = s->lane[lane_number];
+    struct pkvi_pass step = {
+        .session = s, .lane_number = lane_number, .lane = lane, .span_count = count};
+    int32_t *ids = staged(lane, lane->ids), *positions = staged(lane, lane->positions);
+    int32_t *row_index = staged(lane, lane->row_index);
+    struct pkv_row_span *spans = staged(lane, lane->spans);
     for (uint32_t p = 0; p < count; p++) {
         const struct pkv_step_part *part = &parts[p];
         uint32_t first = part->seq->tokens;
@@ -434,47 +412,56 @@ enum pkv_status pkvi_session_wait(struct pkv_session *s)
     return status;
 }
 
-/*
- * A pass was left between two units. What it has appended is forgotten; where it has overwritten
- * what a sliding layer's ring still needed, the sequence is emptied.
- */
-static enum pkv_status undo_pass(struct pkv_session *s, const struct pkv_step_part *parts,
-                                 uint32_t count)
-{
-    s->broken = pkvi_stream_sync(s->compute) != PKV_OK;
-    if (!s->broken) {
-        s->broken = pkvi_tier_abort(s->tier) != PKV_OK;
-    }
-    for (uint32_t p = 0; !s->broken && p < count; p++) {
-        struct pkv_seq *seq = parts[p].seq;
-        const uint32_t end = seq->tokens + parts[p].count;
-        seq->high = end > seq->high ? end : seq->high;
-        if (seq->tokens > 0 && !pkvi_session_rings_hold(seq, seq->tokens)) {
-            s->broken = pkv_seq_truncate(seq, 0) != PKV_OK;
-        }
-    }
-    return PKV_FAIL(PKV_ERR_CANCELED, "canceled within a pass of %u prompt tokens", parts[0].count);
-}
-
-/* A pass whose rows are checked. PKV_ERR_CANCELED: the sequences are as before, or empty. */
-static enum pkv_status run_pass(struct pkv_session *s, const struct pkv_step_part *parts,
-                                uint32_t count, const volatile int *cancel,
-                                const float **logits_out)
+enum pkv_status pkvi_pass_begin(struct pkv_session *s, uint32_t lane_number,
+                                const struct pkv_step_part *parts, uint32_t count,
+                                struct pkvi_pass *pass_out)
 {
     PKV_TRY(pkvi_session_wait(s)); // the staging buffer is free again
-    struct step step = stage(s, parts, count);
-    step.cancel = cancel;
-    enum pkv_status status = begin_pass(s, parts, count);
-    if (status == PKV_OK) {
-        status = enqueue(&step);
+    *pass_out = stage(s, lane_number, parts, count);
+    pkvi_tier_select(s->tier, lane_number);
+    PKV_TRY(begin_pass(s, parts, count));
+    const struct pkvi_lane *lane = pass_out->lane;
+    struct pkv_span span = {.dst = lane->upload, .src = lane->staging, .bytes = lane->upload_bytes};
+    PKV_TRY(pkvi_copy_async(s->compute, &span, 1));
+    return embed_rows(pass_out);
+}
+
+bool pkvi_pass_has_unit(const struct pkvi_pass *pass)
+{
+    return pass->layer < pass->session->model->info.layers;
+}
+
+/* All row tiles of a layer come before the next layer, so that its weights and its K and V are
+ * needed once. */
+enum pkv_status pkvi_pass_unit(struct pkvi_pass *pass)
+{
+    struct pkv_session *s = pass->session;
+    const uint32_t most = s->config.step_rows;
+    pass->first_row = pass->row_tile * most;
+    const uint32_t left = pass->all_rows - pass->first_row;
+    pass->rows = pass->row_tiles == 1 ? pass->all_rows : left < most ? left : most;
+    pkvi_tier_select(s->tier, pass->lane_number);
+    PKV_TRY(attention(pass, pass->layer));
+    PKV_TRY(feed_forward(pass, &s->model->layer[pass->layer]));
+    if (++pass->row_tile == pass->row_tiles) {
+        pass->row_tile = 0;
+        pass->layer++;
     }
-    if (status == PKV_ERR_CANCELED) {
-        return undo_pass(s, parts, count);
+    return PKV_OK;
+}
+
+enum pkv_status pkvi_pass_end(struct pkvi_pass *pass, const struct pkv_step_part *parts,
+                              uint32_t count, const float **logits_out)
+{
+    struct pkv_session *s = pass->session;
+    pkvi_tier_select(s->tier, pass->lane_number);
+    PKV_TRY(pkvi_tier_end(s->tier));
+    if (pass->logit_rows > 0) {
+        PKV_TRY(output_logits(pass));
     }
-    s->broken = status != PKV_OK;
-    PKV_TRY(status);
+    PKV_TRY(pkvi_event_record(s->done, s->compute));
     s->in_flight = true;
-    if (step.logit_rows > 0) {
+    if (pass->logit_rows > 0) {
         PKV_TRY(pkvi_session_wait(s));
     }
     for (uint32_t p = 0; p < count; p++) {
@@ -483,44 +470,28 @@ static enum pkv_status run_pass(struct pkv_session *s, const struct pkv_step_par
         seq->high = seq->tokens > seq->high ? seq->tokens : seq->high;
     }
     if (logits_out) {
-        *logits_out = step.logit_rows > 0 ? pkvi_host(s->buffers.logits) : NULL;
+        *logits_out = pass->logit_rows > 0 ? pkvi_host(s->buffers.logits) : NULL;
     }
     return PKV_OK;
+}
+
+static enum pkv_status run_step(struct pkv_session *s, const struct pkv_step_part *parts,
+                                uint32_t count, const float **logits_out)
+{
+    struct pkvi_pass pass;
+    PKV_TRY(pkvi_pass_begin(s, PKVI_LANE_STEP, parts, count, &pass));
+    while (pkvi_pass_has_unit(&pass)) {
+        PKV_TRY(pkvi_pass_unit(&pass));
+    }
+    return pkvi_pass_end(&pass, parts, count, logits_out);
 }
 
 enum pkv_status pkv_step_run(struct pkv_session *session, const struct pkv_step_part *parts,
                              uint32_t count, const float **logits_out)
 {
-    PKV_TRY(check_parts(session, parts, count, session->config.step_rows));
-    return run_pass(session, parts, count, NULL, logits_out);
-}
-
-enum pkv_status pkv_prompt_run(struct pkv_session *session, struct pkv_seq *seq, const int32_t *ids,
-                               size_t count, const volatile int *cancel, const float **logits_out)
-{
-    if (!seq || seq->session != session || count == 0) {
-        return PKV_FAIL(PKV_ERR_INVALID, "prompt of %zu tokens: expected at least 1", count);
-    }
-    uint32_t room = session->config.context_tokens - seq->tokens;
-    if (count > room) {
-        return PKV_FAIL(PKV_ERR_RANGE,
-                        "prompt of %zu tokens after %u: room for %u in a context of %u", count,
-                        seq->tokens, room, session->config.context_tokens);
-    }
-    for (size_t done = 0; done < count;) {
-        if (cancel && *cancel != 0) {
-            return PKV_FAIL(PKV_ERR_CANCELED, "canceled after %zu of %zu prompt tokens", done,
-                            count);
-        }
-        size_t piece = count - done;
-        piece = piece < session->pass_rows ? piece : session->pass_rows;
-        struct pkv_step_part part = {.seq = seq,
-                                     .ids = ids + done,
-                                     .count = (uint32_t)piece,
-                                     .logit_rows = done + piece == count ? 1 : 0};
-        PKV_TRY(check_parts(session, &part, 1, session->pass_rows));
-        PKV_TRY(run_pass(session, &part, 1, cancel, logits_out));
-        done += piece;
-    }
-    return PKV_OK;
+    PKV_TRY(pkvi_check_parts(session, parts, count, session->config.step_rows));
+    PKV_TRY(check_beside_prompt(session, parts, count));
+    const enum pkv_status status = run_step(session, parts, count, logits_out);
+    session->broken = session->broken || status != PKV_OK;
+    return status;
 }

@@ -191,7 +191,7 @@ enum pkv_status pkv_seq_save(struct pkv_seq *seq, const char *path,
                         (unsigned long long)info->note_bytes,
                         (unsigned long long)PKV_SAVED_NOTE_BYTES);
     }
-    PKV_TRY(pkvi_session_rest(seq->session));
+    PKV_TRY(pkvi_seq_rest(seq));
     PKV_TRY(pkvi_new_file_open(path, &file));
     const enum pkv_status status = write_all(seq, info, &file);
     if (status == PKV_OK) {

@@ -46,9 +46,21 @@ enum pkv_status pkv_seq_open(struct pkv_session *session, struct pkv_seq **seq_o
     return PKV_OK;
 }
 
+/* Nothing is done to a sequence while a prompt of it is under way. */
+enum pkv_status pkvi_seq_rest(struct pkv_seq *seq)
+{
+    PKV_TRY(pkvi_session_rest(seq->session));
+    return seq != seq->session->prompt.seq
+               ? PKV_OK
+               : PKV_FAIL(PKV_ERR_STATE, "a prompt of the sequence is under way");
+}
+
 void pkv_seq_close(struct pkv_seq *seq)
 {
     if (seq && seq->open) {
+        if (seq == seq->session->prompt.seq) {
+            (void)pkv_prompt_cancel(seq->session);
+        }
         /* Of a broken session a pass may still be running: its tables must stay as they are. */
         if (pkvi_session_rest(seq->session) == PKV_OK) {
             pkvi_tier_seq_close(seq->session->tier, seq->index);
@@ -71,7 +83,7 @@ enum pkv_status pkv_seq_truncate(struct pkv_seq *seq, uint32_t tokens)
 {
     struct pkv_session *s = seq->session;
     PKV_TRY(pkvi_tier_check_cut(&s->tier_config, seq->tokens, seq->high, tokens));
-    PKV_TRY(pkvi_session_rest(s));
+    PKV_TRY(pkvi_seq_rest(seq));
     PKV_TRY(pkvi_session_check(s, pkvi_tier_seq_truncate(s->tier, seq->index, tokens)));
     seq->tokens = tokens;
     if (tokens == 0) {
@@ -93,7 +105,7 @@ enum pkv_status pkv_seq_fork(struct pkv_seq *seq, struct pkv_seq **fork_out)
 {
     struct pkv_session *s = seq->session;
     struct pkv_seq *fork = NULL;
-    PKV_TRY(pkvi_session_rest(s));
+    PKV_TRY(pkvi_seq_rest(seq));
     PKV_TRY(check_parked(seq, false));
     PKV_TRY(free_slot(s, &fork));
     PKV_TRY(pkvi_session_check(s, pkvi_tier_seq_fork(s->tier, seq->index, fork->index)));
@@ -112,7 +124,7 @@ bool pkv_seq_parked(const struct pkv_seq *seq)
 enum pkv_status pkv_seq_park(struct pkv_seq *seq)
 {
     struct pkv_session *s = seq->session;
-    PKV_TRY(pkvi_session_rest(s));
+    PKV_TRY(pkvi_seq_rest(seq));
     PKV_TRY(check_parked(seq, false));
     return pkvi_session_check(s, pkvi_tier_seq_park(s->tier, seq->index));
 }
@@ -120,7 +132,7 @@ enum pkv_status pkv_seq_park(struct pkv_seq *seq)
 enum pkv_status pkv_seq_unpark(struct pkv_seq *seq)
 {
     struct pkv_session *s = seq->session;
-    PKV_TRY(pkvi_session_rest(s));
+    PKV_TRY(pkvi_seq_rest(seq));
     PKV_TRY(check_parked(seq, true));
     return pkvi_session_check(s, pkvi_tier_seq_unpark(s->tier, seq->index));
 }

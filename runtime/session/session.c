@@ -43,17 +43,22 @@ static void take_act(uint64_t *top, uint32_t rows, uint32_t cols, struct pkvi_ac
     }
 }
 
-static void lay_out_upload(struct pkv_session *s, uint64_t *top)
+static void lay_out_lane(struct pkv_session *s, struct pkvi_lane *lane, uint64_t *top)
 {
-    struct pkvi_buffers *b = &s->buffers;
-    uint64_t rows = s->pass_rows, tiles = (rows + s->config.step_rows - 1) / s->config.step_rows;
-    uint64_t spans = s->config.sequences > tiles ? s->config.sequences : tiles;
-    b->upload = *top;
-    b->ids = pkvi_take(top, rows * sizeof(int32_t));
-    b->positions = pkvi_take(top, rows * sizeof(int32_t));
-    b->row_index = pkvi_take(top, s->config.logit_rows * sizeof(int32_t));
-    b->spans = pkvi_take(top, spans * sizeof(struct pkv_row_span));
-    b->upload_bytes = *top - b->upload;
+    const struct pkv_model *model = s->model;
+    const uint64_t rows = lane->rows;
+    const uint64_t tiles = (rows + s->config.step_rows - 1) / s->config.step_rows;
+    const uint64_t spans = s->config.sequences > tiles ? s->config.sequences : tiles;
+    lane->x = pkvi_take(top, rows * model->info.width * sizeof(float));
+    for (uint32_t i = 0; i < model->rope_count; i++) {
+        lane->rope[i] = pkvi_take(top, rows * model->rope[i].pairs * 2 * sizeof(float));
+    }
+    lane->upload = *top;
+    lane->ids = pkvi_take(top, rows * sizeof(int32_t));
+    lane->positions = pkvi_take(top, rows * sizeof(int32_t));
+    lane->row_index = pkvi_take(top, s->config.logit_rows * sizeof(int32_t));
+    lane->spans = pkvi_take(top, spans * sizeof(struct pkv_row_span));
+    lane->upload_bytes = *top - lane->upload;
 }
 
 /* Assign every address from the two bases and count bytes; with bases 0 it only counts. */
@@ -61,8 +66,8 @@ static void lay_out(struct pkv_session *s, pkv_addr work, pkv_addr pinned)
 {
     const struct pkv_model *model = s->model;
     struct pkvi_buffers *b = &s->buffers;
+    const uint32_t lanes = s->lane[PKVI_LANE_PROMPT] == s->lane[PKVI_LANE_STEP] ? 1 : PKVI_LANES;
     uint64_t top = work, rows = s->config.step_rows;
-    b->x = pkvi_take(&top, (uint64_t)s->pass_rows * model->info.width * sizeof(float));
     b->y = model->post_norms ? pkvi_take(&top, rows * model->info.width * sizeof(float)) : 0;
     b->q = pkvi_take(&top, rows * s->q_cols * sizeof(float));
     b->k = pkvi_take(&top, rows * s->kv_cols * sizeof(float));
@@ -72,17 +77,30 @@ static void lay_out(struct pkv_session *s, pkv_addr work, pkv_addr pinned)
     take_act(&top, (uint32_t)rows, model->info.width, model->need_in, &b->in);
     take_act(&top, (uint32_t)rows, s->q_cols, model->need_attn, &b->attn);
     take_act(&top, (uint32_t)rows, model->info.ffn, model->need_ffn, &b->ffn);
-    for (uint32_t i = 0; i < model->rope_count; i++) {
-        b->rope[i] =
-            pkvi_take(&top, (uint64_t)s->pass_rows * model->rope[i].pairs * 2 * sizeof(float));
-    }
     b->scratch = pkvi_take(&top, b->scratch_bytes);
-    lay_out_upload(s, &top);
+    for (uint32_t i = 0; i < lanes; i++) {
+        lay_out_lane(s, &s->lane_memory[i], &top);
+    }
     s->work_bytes = top - work;
     top = pinned;
     b->logits = pkvi_take(&top, (uint64_t)s->config.logit_rows * model->info.vocab * sizeof(float));
-    b->staging = pkvi_take(&top, b->upload_bytes);
+    for (uint32_t i = 0; i < lanes; i++) {
+        s->lane_memory[i].staging = pkvi_take(&top, s->lane_memory[i].upload_bytes);
+    }
     s->pinned_bytes = top - pinned;
+}
+
+/* Prompts in passes of so many rows; a lane of their own where other sequences may run meanwhile.
+ */
+static void choose_lanes(struct pkv_session *s)
+{
+    const bool own = pkvi_session_slots(s) > 1;
+    const uint32_t step = s->config.step_rows;
+    const uint32_t pass = s->tier_sizes.tile_tokens > 0 ? s->config.prompt_rows : step;
+    s->lane[PKVI_LANE_STEP] = &s->lane_memory[0];
+    s->lane[PKVI_LANE_PROMPT] = &s->lane_memory[own ? 1 : 0];
+    s->lane_memory[0].rows = step;
+    s->lane[PKVI_LANE_PROMPT]->rows = pass;
 }
 
 static bool has_host(const struct pkv_session *s)
@@ -107,7 +125,7 @@ static enum pkv_status plan_tier(struct pkv_session *s)
     tier->host_limit_bytes = s->config.kv_host_bytes;
     tier->check_steps = s->config.kv_check_steps;
     enum pkv_status status = pkvi_tier_plan(tier, &s->tier_sizes);
-    s->pass_rows = s->tier_sizes.tile_tokens > 0 ? tier->pass_rows : tier->step_rows;
+    choose_lanes(s);
     return status;
 }
 
@@ -356,7 +374,9 @@ static void fill_lines(const struct pkv_session *s, struct pkv_memory_plan *plan
 {
     plan_line(plan, "weights", "device", s->model->weights_bytes);
     const struct pkvi_tier_sizes *tier = &s->tier_sizes;
-    const uint64_t hidden = (uint64_t)s->pass_rows * s->model->info.width * sizeof(float);
+    uint64_t rows = s->lane[PKVI_LANE_PROMPT]->rows;
+    rows += s->lane[PKVI_LANE_STEP] == s->lane[PKVI_LANE_PROMPT] ? 0 : s->config.step_rows;
+    const uint64_t hidden = rows * s->model->info.width * sizeof(float);
     plan_line(plan, "K and V, global layers", "device", tier->pool_bytes);
     plan_line(plan, "K and V, sliding layers (window and ring)", "device", tier->ring_bytes);
     plan_line(plan, "K and V, staging tiles", "device", tier->staging_bytes);

@@ -12,24 +12,55 @@
 #include "pivotkv/session.h"
 #include "runtime/model/model.h"
 
-/* Device buffers of one pass: R = step_rows go through a matrix together, P = pass rows through a
- * layer. */
-struct pkvi_buffers {
+/*
+ * What a pass under way keeps to itself: a prompt has a lane of its own where there is more than
+ * one sequence, so that steps of others can run between its units. P: most rows of its passes.
+ */
+struct pkvi_lane {
+    uint32_t rows;                  /* P */
     pkv_addr x;                     /* f32 [P][width]: the residual */
-    pkv_addr y;                     /* f32 [R][width]: before a post norm; 0 where there is none */
-    pkv_addr q, k, v;               /* f32 [R][q_cols], [R][kv_cols], [R][kv_cols] */
-    pkv_addr gate, up;              /* f32 [R][ffn] */
-    struct pkv_act in, attn, ffn;   /* inputs of the matrices: width, q_cols, ffn columns */
     pkv_addr rope[PKVI_ARCH_ROPES]; /* f32 [P][pairs][2] */
-    pkv_addr scratch;               /* of attention */
-    uint64_t scratch_bytes;
-    pkv_addr upload;         /* what a step sends: the four below, in one span */
-    pkv_addr ids, positions; /* i32 [P] */
-    pkv_addr row_index;      /* i32 [logit_rows] */
-    pkv_addr spans;          /* struct pkv_row_span [sequences], or [row tiles] of one sequence */
+    pkv_addr upload;                /* what a pass sends: the four below, in one span */
+    pkv_addr ids, positions;        /* i32 [P] */
+    pkv_addr row_index;             /* i32 [logit_rows] */
+    pkv_addr spans; /* struct pkv_row_span [sequences], or [row tiles] of one sequence */
     uint64_t upload_bytes;
-    pkv_addr logits;  /* pinned, f32 [logit_rows][vocab] */
     pkv_addr staging; /* pinned, upload_bytes */
+};
+enum { PKVI_LANE_STEP, PKVI_LANE_PROMPT, PKVI_LANES };
+
+/* Device buffers of all passes in turn: R = step_rows go through a matrix together. */
+struct pkvi_buffers {
+    pkv_addr y;                   /* f32 [R][width]: before a post norm; 0 where there is none */
+    pkv_addr q, k, v;             /* f32 [R][q_cols], [R][kv_cols], [R][kv_cols] */
+    pkv_addr gate, up;            /* f32 [R][ffn] */
+    struct pkv_act in, attn, ffn; /* inputs of the matrices: width, q_cols, ffn columns */
+    pkv_addr scratch;             /* of attention */
+    uint64_t scratch_bytes;
+    pkv_addr logits; /* pinned, f32 [logit_rows][vocab] */
+};
+
+/*
+ * The rows of a pass that is under way, and those that go through the matrices together now: a row
+ * tile of at most step_rows. Only a pass of one sequence has several. A *unit* is a row tile in a
+ * layer.
+ */
+struct pkvi_pass {
+    struct pkv_session *session;
+    uint32_t lane_number;
+    const struct pkvi_lane *lane;
+    uint32_t all_rows, span_count, logit_rows, row_tiles;
+    uint32_t layer, row_tile, first_row, rows; /* of the next unit; layer = layers: none is left */
+};
+
+/* A prompt that is fed unit by unit. */
+struct pkvi_prompt {
+    struct pkv_seq *seq; /* NULL: none is under way */
+    const int32_t *ids;
+    size_t count, done;
+    bool in_pass;
+    struct pkv_step_part part; /* of the pass */
+    struct pkvi_pass pass;
 };
 
 struct pkv_seq {
@@ -45,6 +76,9 @@ struct pkv_session {
     struct pkv_session_config config; /* with defaults filled in */
     uint32_t q_cols, kv_cols;         /* widest layer */
     struct pkvi_buffers buffers;
+    struct pkvi_lane lane_memory[PKVI_LANES];
+    struct pkvi_lane *lane[PKVI_LANES]; /* both the same where there is only one sequence */
+    struct pkvi_prompt prompt;
     pkv_addr work, pinned; /* the two allocations of its own */
     uint64_t work_bytes, pinned_bytes;
     pkv_addr piece; /* pinned, for saved.c; 0 until something is saved or loaded */
@@ -53,7 +87,6 @@ struct pkv_session {
     struct pkvi_tier_sizes tier_sizes;
     struct pkvi_tier *tier;
     struct pkvi_tier_part *tier_parts; /* [config.sequences] */
-    uint32_t pass_rows;
     struct pkv_stream *compute;
     struct pkv_event *done;
     const struct pkv_kernel *kernel[PKV_OP_COUNT];
@@ -71,6 +104,9 @@ enum pkv_status pkvi_session_wait(struct pkv_session *session);
 /* The same before something is done between passes: PKV_ERR_STATE of a broken session. */
 enum pkv_status pkvi_session_rest(struct pkv_session *session);
 
+/* The same of a sequence: PKV_ERR_STATE also while a prompt of it is under way. */
+enum pkv_status pkvi_seq_rest(struct pkv_seq *seq);
+
 /* What the tier said: a failure other than a missing slot breaks the session. */
 enum pkv_status pkvi_session_check(struct pkv_session *session, enum pkv_status status);
 
@@ -85,5 +121,18 @@ static inline void *pkvi_host(pkv_addr addr)
 {
     return (void *)(uintptr_t)addr;
 }
+
+/* pipeline.c: parts whose rows are checked; what follows breaks the session where it fails. */
+enum pkv_status pkvi_check_parts(const struct pkv_session *session,
+                                 const struct pkv_step_part *parts, uint32_t count,
+                                 uint32_t most_rows);
+enum pkv_status pkvi_pass_begin(struct pkv_session *session, uint32_t lane_number,
+                                const struct pkv_step_part *parts, uint32_t count,
+                                struct pkvi_pass *pass_out);
+enum pkv_status pkvi_pass_unit(struct pkvi_pass *pass);
+bool pkvi_pass_has_unit(const struct pkvi_pass *pass);
+/* Its parts' tokens count from here on; waits if logits are wanted. */
+enum pkv_status pkvi_pass_end(struct pkvi_pass *pass, const struct pkv_step_part *parts,
+                              uint32_t count, const float **logits_out);
 
 #endif

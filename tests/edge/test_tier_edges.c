@@ -38,6 +38,7 @@ static const struct {
     [PKVI_EDGE_LOAD_ATTEND] = {"load > attend", PKV_COMPUTE, true},
     [PKVI_EDGE_ATTEND_LOAD] = {"attend > load", PKV_LOAD, true},
     [PKVI_EDGE_UNPARK_ATTEND] = {"unpark > attend", PKV_COMPUTE, true},
+    [PKVI_EDGE_UNPARK_PARK] = {"unpark > park", PKV_STORE, true}, /* in a test of its own */
 };
 
 static float q[LAYERS][TOKENS][HEADS * DIM], k[LAYERS][TOKENS][KV_HEADS * DIM],
@@ -54,6 +55,7 @@ struct run {
     void *scratch;
     uint64_t scratch_bytes;
     uint32_t seq;
+    uint32_t window; /* of layer 0; 0: it is global */
 };
 
 static void open_run(struct run *run, const struct pkv_device_config *device, bool host,
@@ -65,9 +67,11 @@ static void open_run(struct run *run, const struct pkv_device_config *device, bo
         layers[l] = (struct pkv_layer_info){
             .kind = PKV_LAYER_GLOBAL, .heads = HEADS, .kv_heads = KV_HEADS, .head_dim = DIM};
     }
+    layers[0].kind = run->window > 0 ? PKV_LAYER_SLIDING : PKV_LAYER_GLOBAL;
+    layers[0].window = run->window;
     struct pkvi_tier_config config = {.layer = layers,
                                       .layers = LAYERS,
-                                      .sequences = 1,
+                                      .sequences = run->window > 0 ? 2 : 1,
                                       .parked = host,
                                       .context_tokens = TOKENS,
                                       .step_rows = STEP_ROWS,
@@ -107,13 +111,14 @@ static void unit(struct run *run, uint32_t layer, uint32_t tile, uint32_t first,
                  bool last, float out[TOKENS][HEADS * DIM])
 {
     struct pkv_row_span *span = &spans[run->seq][first];
+    const uint32_t values = run->seq * (TOKENS / 2); /* other ones for the other sequence */
     if (layer == 0) { /* later ones may be written under a kernel that reads them */
         *span = (struct pkv_row_span){.view = run->seq, .rows = rows, .first_position = first};
     }
     struct pkvi_tier_rows args = {
         .layer = layer, .row_tile = tile, .last_tile = last, .host_spans = span};
-    args.append = (struct pkv_args_append){.k = pkvi_addr(k[layer][first]),
-                                           .v = pkvi_addr(v[layer][first]),
+    args.append = (struct pkv_args_append){.k = pkvi_addr(k[layer][first + values]),
+                                           .v = pkvi_addr(v[layer][first + values]),
                                            .spans = pkvi_addr(span),
                                            .kv_type = PKV_KV_F32,
                                            .span_count = 1,
@@ -135,6 +140,7 @@ static void unit(struct run *run, uint32_t layer, uint32_t tile, uint32_t first,
                                  .heads = HEADS,
                                  .kv_heads = KV_HEADS,
                                  .head_dim = DIM,
+                                 .window = layer == 0 ? run->window : 0,
                                  .q_stride = HEADS * DIM};
     assert_ok(pkvi_tier_attend(run->tier, &args));
 }
@@ -231,7 +237,7 @@ static void test_edges__all_kept__bits_of_device_in_every_schedule(void **state)
 static void test_edges__one_dropped__adversarial_shows_it_at_every_seed(void **state)
 {
     (void)state;
-    for (uint32_t edge = 0; edge < PKVI_EDGE_COUNT; edge++) {
+    for (uint32_t edge = 0; edge < PKVI_EDGE_UNPARK_PARK; edge++) {
         for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 3 : SEEDS / 5); seed++) {
             if (is_right(PKV_SCHEDULE_ADVERSARIAL, edges[edge].first, seed, edges[edge].past,
                          1u << edge)) {
@@ -239,6 +245,48 @@ static void test_edges__one_dropped__adversarial_shows_it_at_every_seed(void **s
             }
         }
     }
+}
+
+/* One sequence comes back while another takes its parking. */
+static void run_parking(const struct pkv_device_config *device, bool park, uint32_t dropped,
+                        float out[LAYERS][TOKENS][HEADS * DIM])
+{
+    struct run run = {.window = 64};
+    memset(out, 0, sizeof want);
+    open_run(&run, device, true, dropped);
+    pass(&run, 0, SHORT, out);
+    run.seq = 1;
+    assert_ok(pkvi_tier_seq_open(run.tier, 1));
+    pass(&run, 0, STEP_ROWS, other);
+    run.seq = 0;
+    if (park) {
+        assert_ok(pkvi_tier_seq_park(run.tier, 0));
+        assert_ok(pkvi_tier_seq_unpark(run.tier, 0));
+        assert_ok(pkvi_tier_seq_park(run.tier, 1));
+    }
+    pass(&run, SHORT, 20, out);
+    pkvi_tier_seq_close(run.tier, 1);
+    close_run(&run);
+}
+
+static void test_edges__parking_taken_again__unparked_bits_hold(void **state)
+{
+    (void)state;
+    static float plain[LAYERS][TOKENS][HEADS * DIM];
+    /* Both wait for COMPUTE too, so the seed decides which of them goes on first behind that. */
+    const uint32_t seeds = PKVT_SANITIZED ? 16 : SEEDS;
+    uint32_t found = 0;
+    for (uint64_t seed = 0; seed < seeds; seed++) {
+        const struct pkv_device_config config =
+            device_config(PKV_SCHEDULE_ADVERSARIAL, PKV_STORE, seed);
+        run_parking(&config, false, 0, plain);
+        run_parking(&config, true, 0, got);
+        assert_memory_equal(got, plain, sizeof plain);
+        run_parking(&config, true, 1u << PKVI_EDGE_UNPARK_PARK, got);
+        found += memcmp(got, plain, sizeof plain) != 0;
+    }
+    print_message("unpark > park dropped: seen at %u of %u seeds\n", found, seeds);
+    assert_true(found >= seeds / 4);
 }
 
 static int fill(void **state)
@@ -262,6 +310,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_edges__all_kept__bits_of_device_in_every_schedule),
         cmocka_unit_test(test_edges__one_dropped__adversarial_shows_it_at_every_seed),
+        cmocka_unit_test(test_edges__parking_taken_again__unparked_bits_hold),
     };
     return cmocka_run_group_tests(tests, fill, NULL);
 }

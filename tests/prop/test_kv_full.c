@@ -28,11 +28,12 @@ struct pair {
     uint32_t streamed;         /* steps that ended with a streamed layer */
     uint32_t within;           /* prompts canceled within a pass */
     uint32_t parked, reloaded; /* times that a sequence was */
+    uint32_t preempted;        /* times that others ran within a prompt */
     char file[64];
 };
 
 static struct {
-    uint32_t within, parked, reloaded, streamed, checks;
+    uint32_t within, parked, reloaded, streamed, checks, preempted;
 } seen; /* of all seeds */
 
 /* Bytes that a sequence has at the context's end, and the least budget, told by the refusal. */
@@ -176,6 +177,76 @@ static void random_prompt(struct pair *pair, struct pkvt_rng *rng, uint64_t seed
         assert_ok(pkv_prompt_run(pair->plain.session, pair->a[s], ids, rows, NULL, &want));
         assert_ok(pkv_prompt_run(pair->tier.session, pair->b[s], ids, rows, NULL, &got));
         assert_same(want, got, 1, "prompt", seed, number);
+    }
+}
+
+/* A step of the others, between two units of a prompt. */
+static void step_beside(struct pair *pair, struct pkvt_rng *rng, uint32_t prompt, uint64_t seed,
+                        uint32_t number)
+{
+    int32_t ids[SEQUENCES][PKV_PAGE_TOKENS];
+    struct pkv_step_part a[SEQUENCES], b[SEQUENCES];
+    const float *want = NULL, *got = NULL;
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < SEQUENCES; s++) {
+        const uint32_t rows = 1 + pkvt_rng_below(rng, pkvt_rng_below(rng, 4) ? 3 : PKV_PAGE_TOKENS);
+        if (s != prompt && rows <= room(pair, s) && !pkv_seq_parked(pair->b[s]) &&
+            pkvt_rng_below(rng, 2)) {
+            random_ids(rng, ids[s], rows);
+            a[count] = (struct pkv_step_part){pair->a[s], ids[s], rows, 1};
+            b[count] = a[count];
+            b[count++].seq = pair->b[s];
+        }
+    }
+    if (count > 0) {
+        assert_ok(pkv_step_run(pair->plain.session, a, count, &want));
+        assert_ok(pkv_step_run(pair->tier.session, b, count, &got));
+        assert_same(want, got, count, "step beside a prompt", seed, number);
+    }
+    struct pkv_step_part part = {pair->b[prompt], ids[0], 1, 1};
+    ids[0][0] = 1;
+    assert_status(pkv_step_run(pair->tier.session, &part, 1, &got), PKV_ERR_STATE);
+    assert_status(pkv_seq_truncate(pair->b[prompt], 0), PKV_ERR_STATE);
+}
+
+/* A prompt in pieces of units, steps of the others in between; or it is left on the way. */
+static void interrupted_prompt(struct pair *pair, struct pkvt_rng *rng, uint64_t seed,
+                               uint32_t number)
+{
+    int32_t ids[CONTEXT];
+    float last[VOCAB];
+    const float *want = NULL, *got = NULL;
+    const uint32_t s = pick(pair, rng), before = pkv_seq_tokens(pair->a[s]);
+    const uint32_t rows = 1 + pkvt_rng_below(rng, 500);
+    if (rows > room(pair, s)) {
+        return;
+    }
+    const bool leave = pkvt_rng_below(rng, 3) == 0;
+    random_ids(rng, ids, rows);
+    assert_ok(pkv_prompt_begin(pair->tier.session, pair->b[s], ids, rows));
+    enum pkv_status status = PKV_PENDING;
+    while (status == PKV_PENDING && !(leave && pkvt_rng_below(rng, 5) == 0)) {
+        status = pkv_prompt_advance(pair->tier.session, 1 + pkvt_rng_below(rng, 4), &got);
+        if (status == PKV_PENDING) {
+            step_beside(pair, rng, s, seed, number);
+            pair->preempted++;
+        }
+    }
+    if (status == PKV_OK) {
+        memcpy(last, got, sizeof last);
+        assert_ok(pkv_prompt_run(pair->plain.session, pair->a[s], ids, rows, NULL, &want));
+        assert_same(want, last, 1, "interrupted prompt", seed, number);
+        return;
+    }
+    assert_int_equal(status, PKV_PENDING);
+    assert_ok(pkv_prompt_cancel(pair->tier.session));
+    const uint32_t after = pkv_seq_tokens(pair->b[s]);
+    if (after < before) {
+        assert_int_equal(after, 0); /* a ring lost its window */
+        assert_ok(pkv_seq_truncate(pair->a[s], 0));
+    } else if (after > before) {
+        assert_ok(
+            pkv_prompt_run(pair->plain.session, pair->a[s], ids, after - before, NULL, &want));
     }
 }
 
@@ -324,6 +395,8 @@ static void run_seed(const char *name, uint32_t permille, uint64_t seed, uint32_
             random_fork(&pair, &rng);
         } else if (kind == 4) {
             random_reload(&pair, &rng);
+        } else if (kind == 5) {
+            interrupted_prompt(&pair, &rng, seed, i);
         } else {
             random_step(&pair, &rng, seed, i);
         }
@@ -347,6 +420,7 @@ static void run_seed(const char *name, uint32_t permille, uint64_t seed, uint32_
     seen.parked += pair.parked;
     seen.reloaded += pair.reloaded;
     seen.streamed += pair.streamed;
+    seen.preempted += pair.preempted;
     close_pair(&pair);
 }
 
@@ -359,10 +433,11 @@ static void test_full__any_budget_and_operations__bits_of_device(void **state)
         run_seed(models[seed % 4], permilles[seed % 5], seed, operations);
     }
     print_message("%u prompts canceled within a pass, %u times parked, %u saved and loaded, %u "
-                  "operations with streamed layers, %u self-checks\n",
-                  seen.within, seen.parked, seen.reloaded, seen.streamed, seen.checks);
+                  "operations with streamed layers, %u self-checks, %u steps within prompts\n",
+                  seen.within, seen.parked, seen.reloaded, seen.streamed, seen.checks,
+                  seen.preempted);
     assert_true(seen.within > 0 && seen.parked > 0 && seen.reloaded > 0 && seen.streamed > 20 &&
-                seen.checks > 0);
+                seen.checks > 0 && seen.preempted > 0);
 }
 
 int main(void)
