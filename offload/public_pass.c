@@ -30,6 +30,11 @@ static enum pkv_status noted(struct pkv_tier *t, enum pkv_status status)
     return status;
 }
 
+static enum pkv_status check_out(const void *out, const char *what)
+{
+    return out ? PKV_OK : PKV_FAIL(PKV_ERR_INVALID, "%s: nowhere to put the number (NULL)", what);
+}
+
 /* Between passes, none of which runs any more. */
 static enum pkv_status rest(struct pkv_tier *t, const char *what)
 {
@@ -89,6 +94,7 @@ static enum pkv_status free_number(const struct pkv_tier *t, uint32_t *seq_out)
 enum pkv_status pkv_tier_seq_open(struct pkv_tier *t, uint32_t *seq_out)
 {
     uint32_t seq = 0;
+    PKV_TRY(check_out(seq_out, "open a sequence"));
     PKV_TRY(rest(t, "open a sequence"));
     PKV_TRY(free_number(t, &seq));
     PKV_TRY(noted(t, pkvi_tier_seq_open(t->tier, seq)));
@@ -127,6 +133,7 @@ enum pkv_status pkv_tier_seq_truncate(struct pkv_tier *t, uint32_t seq, uint32_t
 enum pkv_status pkv_tier_seq_fork(struct pkv_tier *t, uint32_t seq, uint32_t *fork_out)
 {
     uint32_t fork = 0;
+    PKV_TRY(check_out(fork_out, "fork"));
     PKV_TRY(rest(t, "fork"));
     PKV_TRY(check_open(t, "fork", seq));
     PKV_TRY(check_parked(t, "fork", seq, false));

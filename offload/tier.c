@@ -176,7 +176,7 @@ static enum pkv_status open_memory(struct pkvi_tier *t)
         PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_PINNED, sizes->parked_bytes, &t->parked_rings));
         pkvi_mem_touch(t->device, t->parked_rings, sizes->parked_bytes);
     }
-    if (t->config.host) {
+    if (sizes->host_blocks > 0) {
         const struct pkvi_host_arena_config arena = {.bytes = sizes->host_bytes,
                                                      .block_bytes = sizes->host_block_bytes,
                                                      .node = -1,

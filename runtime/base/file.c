@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,30 +12,55 @@
 
 #include "runtime/base/check.h"
 
-enum pkv_status pkvi_new_file_open(const char *path, struct pkvi_new_file *file)
+static void forget(struct pkvi_new_file *file)
 {
-    *file = (struct pkvi_new_file){.file = -1, .path = path};
-    if (!path || path[0] == '\0') {
-        return PKV_FAIL(PKV_ERR_INVALID, "write a file: no path");
+    free(file->name);
+    free(file->path);
+    file->name = file->path = NULL;
+}
+
+static enum pkv_status open_beside(struct pkvi_new_file *file, unsigned mode)
+{
+    struct stat old;
+    const bool is_there = stat(file->path, &old) == 0;
+    if (is_there && !S_ISREG(old.st_mode)) {
+        return PKV_FAIL(PKV_ERR_IO, "%.200s: is there and is no regular file", file->path);
     }
-    struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {
-        return PKV_FAIL(PKV_ERR_IO, "%.200s: is there and is no regular file", path);
-    }
-    const size_t bytes = strlen(path) + 32;
+    const size_t bytes = strlen(file->path) + 32;
     file->name = malloc(bytes);
     if (!file->name) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "name of a file: %zu bytes", bytes);
     }
-    (void)snprintf(file->name, bytes, "%s.%ld.tmp", path, (long)getpid());
-    file->file = open(file->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    (void)snprintf(file->name, bytes, "%s.%ld.tmp", file->path, (long)getpid());
+    file->file = open(file->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (mode_t)mode);
     if (file->file < 0) {
-        const int error = errno;
-        free(file->name);
-        file->name = NULL;
-        return PKV_FAIL(PKV_ERR_IO, "%.200s: cannot write beside it: %s", path, strerror(error));
+        return PKV_FAIL(PKV_ERR_IO, "%.200s: cannot write beside it: %s", file->path,
+                        strerror(errno));
+    }
+    if (is_there) { /* a file system without permissions: nothing to keep */
+        (void)fchmod(file->file, old.st_mode & 07777);
     }
     return PKV_OK;
+}
+
+enum pkv_status pkvi_new_file_open(const char *path, unsigned mode, struct pkvi_new_file *file)
+{
+    *file = (struct pkvi_new_file){.file = -1};
+    if (!path || path[0] == '\0') {
+        return PKV_FAIL(PKV_ERR_INVALID, "write a file: no path");
+    }
+    file->path = realpath(path, NULL); /* NULL where nothing is there yet */
+    if (!file->path) {
+        file->path = strdup(path);
+    }
+    if (!file->path) {
+        return PKV_FAIL(PKV_ERR_NO_MEMORY, "name of a file");
+    }
+    const enum pkv_status status = open_beside(file, mode);
+    if (status != PKV_OK) {
+        forget(file);
+    }
+    return status;
 }
 
 void pkvi_new_file_write(struct pkvi_new_file *file, const void *data, size_t bytes)
@@ -80,13 +106,12 @@ enum pkv_status pkvi_new_file_commit(struct pkvi_new_file *file)
     }
     if (file->error == 0) {
         sync_folder(file->path);
-        free(file->name);
-        file->name = NULL;
+        forget(file);
         return PKV_OK;
     }
-    const int error = file->error;
+    (void)PKV_FAIL(PKV_ERR_IO, "%.200s: not written: %s", file->path, strerror(file->error));
     pkvi_new_file_discard(file);
-    return PKV_FAIL(PKV_ERR_IO, "%.200s: not written: %s", file->path, strerror(error));
+    return PKV_ERR_IO;
 }
 
 void pkvi_new_file_discard(struct pkvi_new_file *file)
@@ -96,8 +121,7 @@ void pkvi_new_file_discard(struct pkvi_new_file *file)
     }
     if (file->name) {
         (void)unlink(file->name);
-        free(file->name);
     }
     file->file = -1;
-    file->name = NULL;
+    forget(file);
 }

@@ -14,11 +14,14 @@ struct pkvi_new_file {
     int file;   /* -1 = none is open */
     int error;  /* errno of the first failure */
     char *name; /* the other name */
-    const char *path;
+    char *path; /* behind symbolic links */
 };
 
-/* PKV_ERR_IO: nothing can be written beside `path`. `path` must outlive it. */
-enum pkv_status pkvi_new_file_open(const char *path, struct pkvi_new_file *file_out);
+/*
+ * A symbolic link stays: what it names is written. A file that is there keeps its permissions; a
+ * new one gets those of `mode` that the umask leaves. PKV_ERR_IO: nothing can be written beside it.
+ */
+enum pkv_status pkvi_new_file_open(const char *path, unsigned mode, struct pkvi_new_file *file_out);
 /* A failure is kept and told by commit(). */
 void pkvi_new_file_write(struct pkvi_new_file *file, const void *data, size_t bytes);
 /* To disk, then renamed. PKV_ERR_IO: the other name is gone, `path` as it was. Closed either way.

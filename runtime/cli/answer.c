@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define CUT_TOKENS ((size_t)8) /* more than a character is cut into */
 #define PIECE_TOKENS ((size_t)512)
 #define LONG_PIECE_TOKENS ((size_t)8192) /* where layers are streamed: all of it once a piece */
 
@@ -217,6 +218,11 @@ enum pkvi_finish pkvi_answer_run(struct pkvi_answer *answer, struct pkv_seq *seq
         pkv_stop_reset(answer->stop);
     }
     pkv_detok_init(&answer->detok, answer->engine->tokenizer, false);
+    size_t at = answer->prompt_count > CUT_TOKENS ? answer->prompt_count - CUT_TOKENS : 0;
+    for (; answer->config.goes_on && answer->engine->text.has_text && at < answer->prompt_count;
+         at++) {
+        (void)pkv_detok_push(&answer->detok, answer->ids[at], answer->piece, answer->piece_bytes);
+    }
     if (pkvi_signal != 0) {
         return PKV_FINISH_INTERRUPTED;
     }

@@ -23,6 +23,7 @@ struct pkvi_answer_config {
     bool ignore_end;     /* go on after end tokens */
     bool print;          /* to stdout, a token at a time: text, or ids if there is no vocabulary */
     bool keep;           /* gather what is printed, or would be, in `text` */
+    bool goes_on;        /* the ids are a text's that was cut: maybe within a character */
 };
 
 struct pkvi_answer {

@@ -204,6 +204,13 @@ static bool is_command(const char *text, size_t bytes, const char *name)
            (bytes == length || text[length] == ' ');
 }
 
+/* What was said is forgotten in the cache too, and in a file that is kept: but its first token,
+ * which begins every conversation. */
+static bool forget(struct chat *c)
+{
+    return pkv_seq_tokens(c->seq) <= 1 || pkvi_seq_cut(c->seq, &c->cached, 1);
+}
+
 /* A line that begins with '/': 1 = done, 0 = /exit, -1 = failed. */
 static int take_command(struct chat *c, const char *text, size_t bytes, bool *said_out)
 {
@@ -212,11 +219,11 @@ static int take_command(struct chat *c, const char *text, size_t bytes, bool *sa
     }
     if (is_command(text, bytes, "/clear")) {
         drop_messages(c, c->has_system ? 1 : 0);
-        return 1;
+        return forget(c) ? 1 : -1;
     }
     if (is_command(text, bytes, "/system")) {
         size_t skip = bytes > strlen("/system ") ? strlen("/system ") : bytes;
-        return restart(c, text + skip, bytes - skip) ? 1 : -1;
+        return restart(c, text + skip, bytes - skip) && forget(c) ? 1 : -1;
     }
     pkvi_say_failure("'%.*s' is not a command: /exit, /clear, /system TEXT",
                      (int)(bytes < 60 ? bytes : 60), text);
@@ -256,6 +263,16 @@ static bool keep(struct chat *c)
     if (c->kept.save == NULL) {
         return true;
     }
+    size_t count = c->answer.count;
+    if (c->cached <= 1 && count > 1) { /* it was forgotten; where rings had to go, all of it */
+        const float *logits = NULL;
+        count = 1;
+        if (pkv_seq_tokens(c->seq) == 0 &&
+            pkv_prompt_run(c->engine.session, c->seq, c->answer.ids, 1, NULL, &logits) != PKV_OK) {
+            pkvi_say_library_failure();
+            return false;
+        }
+    }
     bool ok = pkvi_note_begin(&note);
     for (size_t i = 0; ok && i < c->message_count; i++) {
         const struct pkv_chat_message *message = &c->messages[i];
@@ -264,7 +281,7 @@ static bool keep(struct chat *c)
     if (!ok) {
         pkvi_say_failure("out of memory");
     }
-    ok = ok && pkvi_kept_save(&c->kept, c->seq, c->answer.ids, c->answer.count, &note);
+    ok = ok && pkvi_kept_save(&c->kept, c->seq, c->answer.ids, count, &note);
     free(note.data);
     return ok;
 }

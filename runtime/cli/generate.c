@@ -166,9 +166,10 @@ static bool open_session(const struct generate *g, struct pkvi_engine *engine, s
         return false;
     }
     if (prompt_tokens > config.context_tokens) {
-        pkvi_say_failure("the prompt has %zu tokens, more than the context of %u: shorten it or "
+        pkvi_say_failure("the prompt has %zu tokens%s, more than the context of %u: shorten it or "
                          "give a larger --ctx-size (the model was made for %llu)",
-                         prompt_tokens, config.context_tokens, (unsigned long long)most);
+                         prompt_tokens, g->kept.saved ? " with what was kept" : "",
+                         config.context_tokens, (unsigned long long)most);
         return false;
     }
     if (prompt_tokens < config.step_rows) {
@@ -183,7 +184,7 @@ static void say_figures(const struct generate *g, const struct pkvi_answer *answ
 {
     size_t made = answer->count - answer->prompt_count;
     if (answer->has_first) {
-        pkvi_say_note("prompt   %zu tokens, %.1f tokens/s", answer->prompt_count,
+        pkvi_say_note("prompt   %zu tokens, %.1f tokens/s", answer->read,
                       pkvi_rate(answer->read, answer->prompt_ns));
     } else {
         pkvi_say_note("prompt   %zu of %zu tokens", answer->read, answer->prompt_count);
@@ -309,6 +310,7 @@ static int run(struct generate *g, struct pkvi_engine *engine, struct pkvi_answe
         .ignore_end = g->ignore_end,
         .print = !g->engine.json,
         .keep = g->engine.json,
+        .goes_on = g->kept.saved != NULL && ids->count == g->kept.info.id_count,
     };
     if (!pkvi_engine_open_model(engine, &g->engine, false) ||
         !open_session(g, engine, ids->count) || !pkvi_answer_open(answer, engine, &config)) {

@@ -56,6 +56,8 @@ void pkvi_signals_catch(void)
     action.sa_handler = on_signal; /* no SA_RESTART: a waiting read must notice */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    action.sa_handler = SIG_IGN; /* a file that may not grow: the write says so */
+    sigaction(SIGXFSZ, &action, NULL);
 }
 
 int pkvi_signals_exit(int code)

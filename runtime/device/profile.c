@@ -20,6 +20,7 @@
 
 #define SCHEMA "pivotkv/profile/2"
 #define SCHEMA_1 "pivotkv/profile/1" /* without kernels, wait_us and beside */
+#define LEAST_SPEED 1e-6             /* less is a machine that never ends */
 #define MOST_GBPS 1e6
 #define MOST_GOPS 1e9
 #define MOST_US 1e9
@@ -92,8 +93,8 @@ static enum pkv_status get_number(const json_t *object, const struct place *plac
     const json_t *value = json_object_get(object, key);
     double number = json_number_value(value);
     snprintf(expected, sizeof expected,
-             zero ? "a number from 0 to %g" : "a number above 0, at most %g", most);
-    if (!json_is_number(value) || !isfinite(number) || number < 0 || (number == 0 && !zero) ||
+             zero ? "a number from 0 to %g" : "a number of at least 1e-06, at most %g", most);
+    if (!json_is_number(value) || !isfinite(number) || number < (zero ? 0 : LEAST_SPEED) ||
         number > most) {
         return fail_at(place, key, expected);
     }
@@ -456,7 +457,7 @@ enum pkv_status pkvi_profile_format(const struct pkvi_profile *p, char **text_ou
 enum pkv_status pkvi_profile_probe(const char *path)
 {
     struct pkvi_new_file file;
-    PKV_TRY(pkvi_new_file_open(path, &file));
+    PKV_TRY(pkvi_new_file_open(path, 0666, &file));
     pkvi_new_file_discard(&file);
     return PKV_OK;
 }
@@ -464,7 +465,7 @@ enum pkv_status pkvi_profile_probe(const char *path)
 static enum pkv_status replace_file(const char *path, const char *text)
 {
     struct pkvi_new_file file;
-    PKV_TRY(pkvi_new_file_open(path, &file));
+    PKV_TRY(pkvi_new_file_open(path, 0666, &file));
     pkvi_new_file_write(&file, text, strlen(text));
     return pkvi_new_file_commit(&file);
 }

@@ -192,7 +192,7 @@ enum pkv_status pkv_seq_save(struct pkv_seq *seq, const char *path,
                         (unsigned long long)PKV_SAVED_NOTE_BYTES);
     }
     PKV_TRY(pkvi_seq_rest(seq));
-    PKV_TRY(pkvi_new_file_open(path, &file));
+    PKV_TRY(pkvi_new_file_open(path, 0600, &file));
     const enum pkv_status status = write_all(seq, info, &file);
     if (status == PKV_OK) {
         return pkvi_new_file_commit(&file);
@@ -204,7 +204,7 @@ enum pkv_status pkv_seq_save(struct pkv_seq *seq, const char *path,
 enum pkv_status pkv_saved_probe(const char *path)
 {
     struct pkvi_new_file file;
-    PKV_TRY(pkvi_new_file_open(path, &file));
+    PKV_TRY(pkvi_new_file_open(path, 0600, &file));
     pkvi_new_file_discard(&file);
     return PKV_OK;
 }

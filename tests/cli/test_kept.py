@@ -73,6 +73,43 @@ class Kept(CliTest):
         self.assertEqual(os.path.getsize(self.file), kept)
         self.assertEqual(sorted(os.listdir(self.folder.name)), ["3.txt", "a.kv"])
 
+    def test_permissions_and_links_stay(self):
+        path, prompt = TINY["llama_q4_1"], self.ids([1, 2, 3])
+        link = os.path.join(self.folder.name, "link.kv")
+        os.symlink("a.kv", link)
+        self.made("-m", path, "--ids", prompt, "-n", "3", "--kv-save", self.file)
+        self.assertEqual(os.stat(self.file).st_mode & 0o777, 0o600)
+        os.chmod(self.file, 0o640)
+        before = os.path.getsize(self.file)
+        self.made("-m", path, "--ids", self.ids([]), "-n", "40", "--kv-load", link, "--kv-save", link)
+        self.assertTrue(os.path.islink(link))
+        self.assertEqual(os.stat(self.file).st_mode & 0o777, 0o640)
+        self.assertGreater(os.path.getsize(self.file), before)
+
+    def test_a_character_cut_in_two_is_whole(self):
+        if SMOLLM2 is None:
+            self.skipTest("no model")
+        args = ["generate", "-m", SMOLLM2, "--temp", "0", "--quiet"]
+        text = "日本語で数を数えます。一、二、三、"
+        whole = self.ok(*args, "-p", text, "-n", "14")
+        self.assertIn("こ", whole.decode())
+        for first in range(1, 10):
+            part = self.ok(*args, "-p", text, "-n", str(first), "--kv-save", self.file)
+            rest = self.ok(*args, "-n", str(14 - first), "--kv-load", self.file)
+            self.assertEqual(part + rest, whole, first)
+
+    def test_cleared_turns_are_not_kept(self):
+        if SMOLLM2 is None:
+            self.skipTest("no model")
+        args = ["chat", "-m", SMOLLM2, "--temp", "0", "-n", "8", "-c", "512", "--quiet"]
+        self.ok(*args, "--kv-save", self.file, text=b"My secret is a blue elephant.")
+        large = os.path.getsize(self.file)
+        self.ok(*args, "--kv-load", self.file, "--kv-save", self.file, text=b"/clear")
+        self.assertLess(os.path.getsize(self.file), large)
+        with open(self.file, "rb") as file:
+            self.assertNotIn(b"elephant", file.read())
+        self.assertEqual(self.ok(*args, "--kv-load", self.file, text=b"Say hello."), self.ok(*args, text=b"Say hello."))
+
     def test_chat_goes_on(self):
         if SMOLLM2 is None:
             self.skipTest("no model")

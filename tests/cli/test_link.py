@@ -34,7 +34,8 @@ class Link(CliTest):
             samples = sorted(row[f"samples_{unit}"])
             burst = "latency" in row["name"] or "call" in row["name"]
             self.assertIn(len(samples), (5 * 32,) if burst else (5, 15), row["name"])
-            self.assertGreater(samples[0], 0, row)
+            if row["name"] != "copy_wait":  # a difference of two times
+                self.assertGreater(samples[0], 0, row)
             if not burst:
                 self.assertAlmostEqual(row[f"median_{unit}"], samples[len(samples) // 2], places=5)
             self.assertLessEqual(samples[0], row[f"p10_{unit}"])

@@ -141,7 +141,8 @@ static void test_profile__bad_text__refused_in_words(void **state)
     static const struct {
         const char *from, *to, *words;
     } cases[] = {
-        {"\"read_gbps\": 28.5", "\"read_gbps\": 0", "local.read_gbps: expected a number above 0"},
+        {"\"read_gbps\": 28.5", "\"read_gbps\": 0",
+         "local.read_gbps: expected a number of at least 1e-06"},
         {"\"read_gbps\": 28.5", "\"read_gbps\": -1", "local.read_gbps: expected"},
         {"\"read_gbps\": 28.5", "\"read_gbps\": 1e7", "at most 1e+06"},
         {"\"read_gbps\": 28.5", "\"read_gbps\": \"28.5\"", "local.read_gbps: expected a number"},

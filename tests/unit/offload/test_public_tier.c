@@ -455,9 +455,31 @@ static int close_all(void **state)
     return 0;
 }
 
+/* No layer needs host memory then. */
+static void test_open__only_sliding_layers__works(void **state)
+{
+    (void)state;
+    const struct pkv_layer_info layer = {
+        .kind = PKV_LAYER_SLIDING, .window = 64, .heads = 4, .kv_heads = 2, .head_dim = 32};
+    struct pkv_tier_config config = pkv_tier_config_default();
+    struct pkv_tier_sizes sizes;
+    struct pkv_tier *tier = NULL;
+    uint32_t seq = 0;
+    config.layer = &layer;
+    config.layers = 1;
+    config.context_tokens = 256;
+    assert_ok(pkv_tier_plan(device, &config, &sizes));
+    assert_ok(pkv_tier_open(device, &config, &tier));
+    assert_status(pkv_tier_seq_open(tier, NULL), PKV_ERR_INVALID);
+    assert_ok(pkv_tier_seq_open(tier, &seq));
+    assert_status(pkv_tier_seq_fork(tier, seq, NULL), PKV_ERR_INVALID);
+    pkv_tier_close(tier);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_open__only_sliding_layers__works),
         cmocka_unit_test(test_attend__prompt_steps_and_batches__what_plain_attention_says),
         cmocka_unit_test(test_attend__scale_and_softcap__used),
         cmocka_unit_test(test_config__bad_field__named),
