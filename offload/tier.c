@@ -551,6 +551,7 @@ enum pkv_status pkvi_tier_abort(struct pkvi_tier *t)
 void pkvi_tier_report(struct pkvi_tier *t, struct pkv_kv_report *report_out)
 {
     *report_out = t->report;
+    report_out->device_bytes_most = t->sizes.device_bytes;
     report_out->pages_used = t->pages.count - t->pages.free_count;
     for (uint32_t s = 0; s < t->slots; s++) {
         for (uint32_t l = 0; t->seq[s].share != PKVI_NO_PLACE && l < t->config.layers; l++) {

@@ -74,7 +74,8 @@ struct pkv_kv_report {
     uint64_t loaded_tiles;
     uint64_t late_stores;            /* times that a step waited for a store */
     uint64_t pages_used, pages_most; /* of the device pool, now and at most */
-    uint64_t streamed_layers;        /* (sequence, layer) pairs of which not all is on the device */
+    uint64_t device_bytes_most; /* of the device, weights aside: all is taken when it is opened */
+    uint64_t streamed_layers;   /* (sequence, layer) pairs of which not all is on the device */
     /* Of a sample of the tiles, some in every pass: their bytes, the time of their copies, and how
      * long kernels had nothing to do but wait for them (the exposed part). */
     uint64_t sampled_tiles, sampled_bytes, sampled_load_ns, sampled_wait_ns;

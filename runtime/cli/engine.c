@@ -456,15 +456,16 @@ static void record_tier(const struct pkvi_engine *engine, struct pkvi_record *re
     pkv_session_kv_report(engine->session, &report);
     pkvi_record_set(
         record, "kv_tier",
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:f}", "stored_bytes",
-                  (json_int_t)report.stored_bytes, "loaded_bytes", (json_int_t)report.loaded_bytes,
-                  "loaded_tiles", (json_int_t)report.loaded_tiles, "late_stores",
-                  (json_int_t)report.late_stores, "pages_most", (json_int_t)report.pages_most,
-                  "streamed_layers", (json_int_t)report.streamed_layers, "sampled_tiles",
-                  (json_int_t)report.sampled_tiles, "load_gbps", load_gbps(&report), "wait_s",
-                  wait_seconds(&report), "checks", (json_int_t)report.checks, "check_differences",
-                  (json_int_t)report.check_differences, "check_least_coverage",
-                  report.check_least_coverage));
+        json_pack(
+            "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:f}", "stored_bytes",
+            (json_int_t)report.stored_bytes, "loaded_bytes", (json_int_t)report.loaded_bytes,
+            "loaded_tiles", (json_int_t)report.loaded_tiles, "late_stores",
+            (json_int_t)report.late_stores, "pages_most", (json_int_t)report.pages_most,
+            "device_bytes_most", (json_int_t)report.device_bytes_most, "streamed_layers",
+            (json_int_t)report.streamed_layers, "sampled_tiles", (json_int_t)report.sampled_tiles,
+            "load_gbps", load_gbps(&report), "wait_s", wait_seconds(&report), "checks",
+            (json_int_t)report.checks, "check_differences", (json_int_t)report.check_differences,
+            "check_least_coverage", report.check_least_coverage));
 }
 
 void pkvi_engine_record(const struct pkvi_engine *engine, const struct pkvi_engine_options *options,

@@ -525,4 +525,5 @@ void pkv_session_close(struct pkv_session *s)
 void pkv_session_kv_report(struct pkv_session *session, struct pkv_kv_report *report_out)
 {
     pkvi_tier_report(session->tier, report_out);
+    report_out->device_bytes_most += session->work_bytes;
 }

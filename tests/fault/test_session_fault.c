@@ -209,6 +209,9 @@ static void test_session__prompt_and_steps__high_water_is_the_plan(void **state)
                          plan.pinned_asked_bytes);
         assert_ok(work(session, seq, got));
         assert_int_equal(pkvi_fault_most_bytes(device, PKV_MEM_DEVICE), plan.device_asked_bytes);
+        struct pkv_kv_report report;
+        pkv_session_kv_report(session, &report);
+        assert_int_equal(report.device_bytes_most + plan.line[0].bytes, plan.device_asked_bytes);
         pkv_seq_close(seq);
         pkv_session_close(session);
         assert_int_equal(pkvi_fault_most_bytes(device, PKV_MEM_DEVICE), plan.device_asked_bytes);

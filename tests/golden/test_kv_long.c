@@ -10,7 +10,7 @@
 #define STEPS 24u
 #define MANY 8u
 
-enum interruption { NOTHING, SAVED, PARKED, FORKED };
+enum interruption { NOTHING, SAVED, PARKED, FORKED, PREEMPTED };
 
 struct way {
     const char *name;
@@ -91,6 +91,33 @@ static void interrupt(struct pkvt_engine *engine, const struct work *work, enum 
     }
 }
 
+/* A prompt in the pieces of this way, or unit by unit with steps of another sequence in between. */
+static void feed(struct pkvt_engine *engine, const struct work *work, const struct way *way,
+                 struct pkv_seq *seq, uint32_t prompt)
+{
+    const float *logits = NULL;
+    struct pkv_seq *other = NULL;
+    if (way->interruption != PREEMPTED) {
+        for (uint32_t at = 0; at < prompt;) {
+            const uint32_t piece = way->piece ? way->piece : prompt, left = prompt - at;
+            const uint32_t count = piece < left ? piece : left;
+            assert_ok(pkv_prompt_run(engine->session, seq, work->ids + at, count, NULL, &logits));
+            at += count;
+        }
+        return;
+    }
+    uint32_t steps = 0;
+    assert_ok(pkv_seq_open(engine->session, &other));
+    assert_ok(pkv_prompt_begin(engine->session, seq, work->ids, prompt));
+    while (pkv_prompt_advance(engine->session, 5, &logits) == PKV_PENDING) {
+        const struct pkv_step_part part = {other, work->ids + steps++, 1, 1};
+        assert_ok(pkv_step_run(engine->session, &part, 1, &logits));
+    }
+    assert_int_equal(pkv_seq_tokens(seq), prompt);
+    assert_true(steps > 50);
+    pkv_seq_close(other);
+}
+
 /* A prompt, the interruption, then steps; their logits: f32 [STEPS][vocab]. */
 static void run_one(const struct work *work, const struct way *way, float *out)
 {
@@ -98,14 +125,9 @@ static void run_one(const struct work *work, const struct way *way, float *out)
     struct pkv_seq *seq = NULL;
     const float *logits = NULL;
     const uint32_t prompt = work->tokens - STEPS;
-    open_engine(work, way, way->interruption == FORKED ? 2 : 1, &engine);
+    open_engine(work, way, way->interruption >= FORKED ? 2 : 1, &engine);
     assert_ok(pkv_seq_open(engine.session, &seq));
-    for (uint32_t at = 0; at < prompt;) {
-        const uint32_t piece = way->piece ? way->piece : prompt, left = prompt - at;
-        const uint32_t count = piece < left ? piece : left;
-        assert_ok(pkv_prompt_run(engine.session, seq, work->ids + at, count, NULL, &logits));
-        at += count;
-    }
+    feed(&engine, work, way, seq, prompt);
     interrupt(&engine, work, way->interruption, &seq);
     for (uint32_t i = 0; i < STEPS; i++) {
         const struct pkv_step_part part = {seq, work->ids + prompt + i, 1, 1};
@@ -198,6 +220,7 @@ static void test_smollm2__7680_tokens__bits_of_memory(void **state)
         {"25 %, pieces of 700, saved and loaded", 25, 700, SAVED},
         {"100 %, parked", 100, 0, PARKED},
         {"25 %, parked", 25, 0, PARKED},
+        {"10 %, steps of another sequence within the prompt", 10, 0, PREEMPTED},
     };
     check(smollm2, 7680, ways, sizeof ways / sizeof ways[0], false);
 }
@@ -216,6 +239,7 @@ static void test_gemma3__16384_tokens__bits_of_memory(void **state)
         {"10 %, pieces of 5,000, saved and loaded", 10, 5000, SAVED},
         {"25 %, forked", 25, 0, FORKED},
         {"100 %, parked", 100, 0, PARKED},
+        {"25 %, steps of another sequence within the prompt", 25, 0, PREEMPTED},
     };
     check(gemma3, 16384, ways, sizeof ways / sizeof ways[0], false);
 }
