@@ -395,21 +395,33 @@ static enum pkv_status prepare(struct pkvi_tier *t, const struct pkvi_tier_part 
     return PKV_OK;
 }
 
-/* Views whose first page or rings moved, and changed rows of the page table. */
+/* A sequence's views whose first page or rings moved. Those of others are left alone: another
+ * lane's upload may still read them, or they may change under this one. */
+static enum pkv_status upload_views(struct pkvi_copies *copies, uint32_t s)
+{
+    struct pkvi_tier *t = copies->tier;
+    struct pkvi_tier_seq *seq = &t->seq[s];
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        const uint64_t index = (uint64_t)l * t->slots + s;
+        struct pkv_kv_view *view = &t->host_views[index];
+        const uint64_t at = index * sizeof *view;
+        if (seq->views_changed || view->first_page != seq->state[l].first_page) {
+            view->first_page = seq->state[l].first_page;
+            PKV_TRY(pkvi_copies_add(copies, t->views + at, t->upload + (t->views - t->tables) + at,
+                                    sizeof *view));
+        }
+    }
+    seq->views_changed = false;
+    return PKV_OK;
+}
+
+/* What changed of views and page tables of the pass's sequences. */
 static enum pkv_status upload(struct pkvi_tier *t)
 {
     struct pkvi_copies copies = {.tier = t, .stream = t->compute};
-    bool views = false;
     for (uint32_t p = 0; p < t->part_count; p++) {
         struct pkvi_tier_seq *seq = &t->seq[t->part[p].seq];
-        for (uint32_t l = 0; l < t->config.layers; l++) {
-            struct pkv_kv_view *view = &t->host_views[(uint64_t)l * t->slots + t->part[p].seq];
-            const uint32_t first = seq->state[l].first_page;
-            views = views || view->first_page != first;
-            view->first_page = first;
-        }
-        views = views || seq->views_changed;
-        seq->views_changed = false;
+        PKV_TRY(upload_views(&copies, t->part[p].seq));
         if (seq->dirty_first < seq->dirty_end) {
             const uint64_t row = (uint64_t)t->part[p].seq * t->blocks_max + seq->dirty_first;
             const uint64_t at = row * t->row_entries * sizeof(pkv_addr);
@@ -419,10 +431,6 @@ static enum pkv_status upload(struct pkvi_tier *t)
         }
         seq->dirty_first = UINT32_MAX;
         seq->dirty_end = 0;
-    }
-    if (views) {
-        PKV_TRY(pkvi_copies_add(&copies, t->views, t->upload + (t->views - t->tables),
-                                (uint64_t)t->config.layers * t->slots * sizeof *t->host_views));
     }
     if (t->check.chosen) {
         const uint64_t at = (uint64_t)t->check.seq * sizeof *t->host_views;
