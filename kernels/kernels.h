@@ -251,6 +251,12 @@ struct pkv_args_topk {
     uint32_t rows, cols, k;
 };
 
+/* Pages, or blocks, that hold so many tokens. */
+static inline uint32_t pkvi_pages_of(uint32_t tokens)
+{
+    return tokens / PKV_PAGE_TOKENS + (tokens % PKV_PAGE_TOKENS != 0);
+}
+
 /* Bytes of one entry (K and V of one token and KV head). head_dim a multiple of 32 for q8_0. */
 uint32_t pkvi_kv_entry_bytes(enum pkv_kv_type type, uint32_t head_dim);
 

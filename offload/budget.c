@@ -8,12 +8,8 @@
 #include "offload/tier_impl.h"
 #include "runtime/base/layout.h"
 
-#define STAGING_PART 5u /* of the budget, at most, for staging tiles */
-
-uint32_t pkvi_tier_blocks(uint32_t tokens)
-{
-    return tokens / PKV_PAGE_TOKENS + (tokens % PKV_PAGE_TOKENS != 0);
-}
+#define STAGING_PART 5u /* of the budget, at most, for staging tiles; but these: */
+#define LEAST_TILES 2u
 
 static bool is_global(const struct pkv_layer_info *info)
 {
@@ -23,7 +19,7 @@ static bool is_global(const struct pkv_layer_info *info)
 uint32_t pkvi_tier_layer_pages(const struct pkvi_tier_config *config, uint32_t layer)
 {
     const struct pkv_layer_info *info = &config->layer[layer];
-    uint32_t whole = pkvi_tier_blocks(config->context_tokens);
+    uint32_t whole = pkvi_pages_of(config->context_tokens);
     if (is_global(info)) {
         return whole;
     }
@@ -79,7 +75,10 @@ static void choose_staging(struct pkvi_tier *t, uint64_t most_bytes)
 {
     static const struct {
         uint32_t tiles, tokens;
-    } choices[] = {{4, 1024}, {4, 512}, {4, 256}, {2, PKV_SPLIT_KEYS}};
+    } choices[] = {{4, 4 * PKV_SPLIT_KEYS},
+                   {4, 2 * PKV_SPLIT_KEYS},
+                   {4, PKV_SPLIT_KEYS},
+                   {LEAST_TILES, PKV_SPLIT_KEYS}};
     const uint32_t count = sizeof choices / sizeof choices[0];
     uint32_t i = 0;
     while (i + 1 < count && staging_bytes(t, choices[i].tiles, choices[i].tokens) > most_bytes) {
@@ -99,7 +98,7 @@ static enum pkv_status measure_budget(struct pkvi_tier *t)
     const uint64_t all = config->budget_bytes * config->sequences;
     sizes->least_bytes =
         least_pages * t->unit_bytes +
-        (staging_bytes(t, 2, PKV_SPLIT_KEYS) + config->sequences - 1) / config->sequences;
+        (staging_bytes(t, LEAST_TILES, PKV_SPLIT_KEYS) + config->sequences - 1) / config->sequences;
     choose_staging(t, all / STAGING_PART);
     sizes->least_bytes =
         sizes->least_bytes < sizes->full_bytes ? sizes->least_bytes : sizes->full_bytes;
@@ -115,7 +114,7 @@ static enum pkv_status measure_budget(struct pkvi_tier *t)
     const uint64_t share = (sizes->staging_bytes + config->sequences - 1) / config->sequences;
     sizes->quota_pages = (uint32_t)((config->budget_bytes - share) / t->unit_bytes);
     /* New rows of a pass: one layer's, whole pages of every sequence. */
-    const uint64_t pages = pkvi_tier_blocks(config->pass_rows) + 2ull * config->sequences;
+    const uint64_t pages = pkvi_pages_of(config->pass_rows) + 2ull * config->sequences;
     sizes->buffer_bytes = pages * t->staging_head_pages * t->unit_bytes;
     return PKV_OK;
 }
@@ -137,17 +136,14 @@ static void measure_tables(struct pkvi_tier *t)
         const struct pkv_layer_info *info = &config->layer[l];
         const uint64_t carry =
             pkvi_attend_carry_bytes(config->step_rows, info->heads, info->head_dim);
-        sizes->carry_bytes = carry > sizes->carry_bytes ? carry : sizes->carry_bytes;
-    }
-    sizes->carry_bytes = pkvi_aligned(sizes->carry_bytes);
-    for (uint32_t l = 0; sizes->tile_tokens > 0 && config->check_steps > 0 && l < config->layers;
-         l++) {
-        const struct pkv_layer_info *info = &config->layer[l];
-        const uint64_t both =
+        const uint64_t check =
             2 *
             pkvi_aligned(pkvi_attend_carry_bytes(config->sequences, info->heads, info->head_dim));
-        sizes->check_bytes = both > sizes->check_bytes ? both : sizes->check_bytes;
+        sizes->carry_bytes = carry > sizes->carry_bytes ? carry : sizes->carry_bytes;
+        sizes->check_bytes = check > sizes->check_bytes ? check : sizes->check_bytes;
     }
+    sizes->check_bytes = config->check_steps > 0 ? sizes->check_bytes : 0;
+    sizes->carry_bytes = pkvi_aligned(sizes->carry_bytes);
     sizes->upload_bytes = sizes->tables_bytes + sizes->check_bytes;
 }
 
@@ -204,8 +200,8 @@ enum pkv_status pkvi_tier_measure(struct pkvi_tier *t)
     struct pkvi_tier_sizes *sizes = &t->sizes;
     const struct pkvi_tier_config *config = &t->config;
     t->slots = config->sequences + config->parked;
-    t->blocks_max = pkvi_tier_blocks(config->context_tokens);
-    t->tail_pages = pkvi_tier_blocks(config->recent) + 2;
+    t->blocks_max = pkvi_pages_of(config->context_tokens);
+    t->tail_pages = pkvi_pages_of(config->recent) + 2;
     t->row_tiles = (config->pass_rows + config->step_rows - 1) / config->step_rows;
     measure_layers(t);
     sizes->quota_pages = t->row_entries * t->blocks_max;
@@ -224,7 +220,7 @@ enum pkv_status pkvi_tier_measure(struct pkvi_tier *t)
 
 void pkvi_tier_demote(struct pkvi_tier *t, uint32_t seq, uint32_t tokens)
 {
-    const uint32_t streamed = t->sizes.global_layers - dense_layers(t, pkvi_tier_blocks(tokens));
+    const uint32_t streamed = t->sizes.global_layers - dense_layers(t, pkvi_pages_of(tokens));
     for (uint32_t i = 0; i < streamed; i++) {
         t->seq[seq].state[t->demote_order[i]].streamed = true;
     }

@@ -77,7 +77,7 @@ static enum pkv_status truncate_layer(struct pkvi_tier *t, uint32_t s, uint32_t 
 {
     struct pkvi_tier_seq *seq = &t->seq[s];
     struct pkvi_tier_state *state = &seq->state[layer];
-    const uint32_t blocks = pkvi_tier_blocks(seq->tokens), keep = full + open;
+    const uint32_t blocks = pkvi_pages_of(seq->tokens), keep = full + open;
     const bool on_host = open && pkvi_tier_row(t, s, full)[t->layer[layer].head_base] == 0;
     if (on_host && full < state->sealed) {
         PKV_TRY(pkvi_transfer_publish(t, state, full + 1));
@@ -124,7 +124,7 @@ static void share_layer(struct pkvi_tier *t, uint32_t from, uint32_t to, uint32_
 {
     const struct pkvi_tier_state *a = &t->seq[from].state[layer];
     struct pkvi_tier_state *b = &t->seq[to].state[layer];
-    const uint32_t blocks = pkvi_tier_blocks(t->seq[from].tokens);
+    const uint32_t blocks = pkvi_pages_of(t->seq[from].tokens);
     const uint32_t base = t->layer[layer].head_base, heads = t->layer[layer].info.kv_heads;
     b->streamed = a->streamed;
     b->first_page = a->first_page;
@@ -202,7 +202,7 @@ enum pkv_status pkvi_tier_seq_park(struct pkvi_tier *t, uint32_t s)
     PKV_TRY(pkvi_transfer_settle_stores(t));
     for (uint32_t l = 0; l < t->config.layers; l++) {
         if (t->layer[l].global) {
-            pkvi_pages_drop(t, s, l, seq->state[l].first_page, pkvi_tier_blocks(seq->tokens));
+            pkvi_pages_drop(t, s, l, seq->state[l].first_page, pkvi_pages_of(seq->tokens));
             seq->state[l].first_page = seq->tokens / PKV_PAGE_TOKENS;
         }
     }
@@ -214,7 +214,7 @@ enum pkv_status pkvi_tier_seq_park(struct pkvi_tier *t, uint32_t s)
 static enum pkv_status load_dense(struct pkvi_copies *copies, uint32_t s)
 {
     struct pkvi_tier *t = copies->tier;
-    const uint32_t blocks = pkvi_tier_blocks(t->seq[s].tokens);
+    const uint32_t blocks = pkvi_pages_of(t->seq[s].tokens);
     for (uint32_t l = 0; l < t->config.layers; l++) {
         struct pkvi_tier_state *state = &t->seq[s].state[l];
         if (!t->layer[l].global || state->streamed) {
@@ -307,7 +307,7 @@ enum pkv_status pkvi_tier_seq_write(struct pkvi_tier *t, uint32_t s, uint32_t la
 enum pkv_status pkvi_tier_seq_fill(struct pkvi_tier *t, uint32_t s, uint32_t tokens)
 {
     struct pkvi_tier_seq *seq = &t->seq[s];
-    const uint32_t blocks = pkvi_tier_blocks(tokens), full = tokens / PKV_PAGE_TOKENS;
+    const uint32_t blocks = pkvi_pages_of(tokens), full = tokens / PKV_PAGE_TOKENS;
     seq->tokens = tokens;
     if (t->config.host) { /* what is stored last into a block must not come after its new bytes */
         PKV_TRY(pkvi_transfer_settle_stores(t));

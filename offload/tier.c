@@ -291,7 +291,7 @@ static enum pkv_status prepare_buffered(struct pkvi_tier *t, const struct pkvi_t
     struct pkvi_tier_seq *seq = &t->seq[part->seq];
     struct pkvi_tier_state *state = &seq->state[layer];
     const uint32_t first = part->tokens / PKV_PAGE_TOKENS, heads = l->info.kv_heads;
-    const uint32_t end = pkvi_tier_blocks(part->tokens + part->rows);
+    const uint32_t end = pkvi_pages_of(part->tokens + part->rows);
     PKV_TRY(pkvi_transfer_publish(t, state, first));
     state->open_page[0] = 0;
     if (part->tokens % PKV_PAGE_TOKENS != 0) {
@@ -346,7 +346,7 @@ static enum pkv_status prepare_tail(struct pkvi_tier *t, const struct pkvi_tier_
     const struct pkvi_tier_layer *l = &t->layer[layer];
     struct pkvi_tier_state *state = &t->seq[part->seq].state[layer];
     const uint32_t open = part->tokens / PKV_PAGE_TOKENS;
-    const uint32_t end = pkvi_tier_blocks(part->tokens + part->rows);
+    const uint32_t end = pkvi_pages_of(part->tokens + part->rows);
     uint32_t first = end > t->tail_pages ? end - t->tail_pages : 0;
     first = first > state->first_page ? first : state->first_page;
     PKV_TRY(pkvi_transfer_publish(t, state, first));
@@ -372,7 +372,7 @@ static enum pkv_status prepare(struct pkvi_tier *t, const struct pkvi_tier_part 
 {
     struct pkvi_tier_seq *seq = &t->seq[part->seq];
     const uint32_t open = part->tokens / PKV_PAGE_TOKENS;
-    const uint32_t end = pkvi_tier_blocks(part->tokens + part->rows);
+    const uint32_t end = pkvi_pages_of(part->tokens + part->rows);
     if (t->sizes.tile_tokens > 0) {
         pkvi_tier_demote(t, part->seq, part->tokens + part->rows);
     }
@@ -456,7 +456,7 @@ enum pkv_status pkvi_tier_begin(struct pkvi_tier *t, const struct pkvi_tier_part
         PKV_TRY(pkvi_transfer_arrived(t, parts[p].seq));
         seq->buffer_page = buffer_page;
         buffer_page +=
-            pkvi_tier_blocks(parts[p].tokens + parts[p].rows) - parts[p].tokens / PKV_PAGE_TOKENS;
+            pkvi_pages_of(parts[p].tokens + parts[p].rows) - parts[p].tokens / PKV_PAGE_TOKENS;
         PKV_TRY(prepare(t, &parts[p]));
     }
     pkvi_check_choose(t);
@@ -524,7 +524,7 @@ static void unbuffer(struct pkvi_tier *t, const struct pkvi_tier_part *part, uin
         pkvi_page_release(t, &state->kept[i]);
     }
     pkvi_pages_drop(t, part->seq, layer, state->first_page,
-                    pkvi_tier_blocks(part->tokens + part->rows));
+                    pkvi_pages_of(part->tokens + part->rows));
     if (state->open_release) {
         pkv_addr *row = pkvi_tier_row(t, part->seq, state->first_page) + l->head_base;
         memcpy(row, state->open_page, l->info.kv_heads * sizeof *row);

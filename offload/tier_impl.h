@@ -149,7 +149,6 @@ enum pkv_status pkvi_pages_add(struct pkvi_tier *tier, uint32_t seq, uint32_t la
 void pkvi_pages_dirty(struct pkvi_tier_seq *seq, uint32_t block);
 
 /* budget.c */
-uint32_t pkvi_tier_blocks(uint32_t tokens);
 /* Mark the layers that must be STREAMED once the sequence has so many tokens. */
 void pkvi_tier_demote(struct pkvi_tier *tier, uint32_t seq, uint32_t tokens);
 /* sizes, blocks_max, tail_pages, unit_bytes, row_entries of tier->config; allocates nothing. */

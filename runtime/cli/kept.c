@@ -1,8 +1,6 @@
 /* kept.c: owns --kv-save and --kv-load. The file's form is the library's. */
 #include "runtime/cli/kept.h"
 
-#include <limits.h>
-
 static const struct pkvi_option options[] = {
     {"kv-save", 0, PKV_OPTION_TEXT, offsetof(struct pkvi_kept, save), "FILE",
      "at the end, keep all tokens with their K and V in FILE", 0, 0, false},

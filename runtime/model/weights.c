@@ -13,6 +13,7 @@
 #include "kernels/pack.h"
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/thread.h"
 #include "runtime/device/device.h"
 #include "runtime/model/model.h"
@@ -20,8 +21,7 @@
 #define STAGING_BYTES ((uint64_t)8 << 20)
 #define SOURCE_BYTES ((uint64_t)256 << 10) /* a thread reads at once, or 16 rows */
 #define IDENTITY_BYTES ((uint64_t)4096)    /* of a matrix */
-#define ALIGN_BYTES 256u
-#define ITEMS_A_LAYER 20u /* 7 matrices, 3 biases, 6 norms at most */
+#define ITEMS_A_LAYER 20u                  /* 7 matrices, 3 biases, 6 norms at most */
 
 /* One thing to load: a packed matrix, or a vector copied as it is. */
 struct item {
@@ -44,7 +44,7 @@ struct list {
 static void add(struct list *list, struct item item)
 {
     item.offset = list->bytes;
-    list->bytes += (item.bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    list->bytes += pkvi_aligned(item.bytes);
     list->item[list->count++] = item;
 }
 

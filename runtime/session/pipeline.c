@@ -1,5 +1,5 @@
 /*
- * pipeline.c: one step: what is launched for the rows of all sequences, layer by layer.
+ * pipeline.c: a pass: what is launched for the rows of all sequences, layer by layer.
  *
  * The host checks the request, writes ids, positions and spans to the staging buffer, enqueues one
  * copy and all launches, and waits once, for the logits. It learns nothing from the device in
@@ -11,9 +11,9 @@
 #include "runtime/base/check.h"
 #include "runtime/device/device.h"
 
-static enum pkv_status run(const struct pkvi_pass *step, uint32_t op, const void *args)
+static enum pkv_status run(const struct pkvi_pass *pass, uint32_t op, const void *args)
 {
-    return pkvi_launch(step->session->compute, step->session->kernel[op], args);
+    return pkvi_launch(pass->session->compute, pass->session->kernel[op], args);
 }
 
 /* The forms of an activation buffer that these matrices read. */
@@ -33,76 +33,76 @@ static struct pkv_act act_for(struct pkv_act act, const struct pkv_matrix *const
 }
 
 /* Of the row tile. */
-static pkv_addr residual(const struct pkvi_pass *step)
+static pkv_addr residual(const struct pkvi_pass *pass)
 {
-    const struct pkv_session *s = step->session;
-    return step->lane->x + (uint64_t)step->first_row * s->model->info.width * sizeof(float);
+    const struct pkv_session *s = pass->session;
+    return pass->lane->x + (uint64_t)pass->first_row * s->model->info.width * sizeof(float);
 }
 
-static enum pkv_status norm(const struct pkvi_pass *step, pkv_addr weight, struct pkv_act out)
+static enum pkv_status norm(const struct pkvi_pass *pass, pkv_addr weight, struct pkv_act out)
 {
-    const struct pkv_session *s = step->session;
-    struct pkv_args_norm args = {.x = residual(step),
+    const struct pkv_session *s = pass->session;
+    struct pkv_args_norm args = {.x = residual(pass),
                                  .weight = weight,
                                  .out = out,
                                  .eps = s->model->norm_eps,
-                                 .rows = step->rows,
+                                 .rows = pass->rows,
                                  .cols = s->model->info.width};
-    return run(step, PKV_OP_NORM, &args);
+    return run(pass, PKV_OP_NORM, &args);
 }
 
 /* x += w act, or with a post norm x += norm(w act). */
-static enum pkv_status add_to_residual(const struct pkvi_pass *step, const struct pkv_matrix *w,
+static enum pkv_status add_to_residual(const struct pkvi_pass *pass, const struct pkv_matrix *w,
                                        struct pkv_act act, pkv_addr post_norm)
 {
-    const struct pkv_session *s = step->session;
-    struct pkv_args_linear linear = {.x = act, .rows = step->rows, .part_count = 1};
+    const struct pkv_session *s = pass->session;
+    struct pkv_args_linear linear = {.x = act, .rows = pass->rows, .part_count = 1};
     linear.part[0] = (struct pkv_linear_part){.w = *w,
-                                              .y = post_norm ? s->buffers.y : residual(step),
+                                              .y = post_norm ? s->buffers.y : residual(pass),
                                               .y_stride = s->model->info.width,
                                               .add = post_norm ? 0 : 1};
-    PKV_TRY(run(step, PKV_OP_LINEAR, &linear));
+    PKV_TRY(run(pass, PKV_OP_LINEAR, &linear));
     if (!post_norm) {
         return PKV_OK;
     }
     struct pkv_args_norm args = {.x = s->buffers.y,
                                  .weight = post_norm,
-                                 .residual = residual(step),
+                                 .residual = residual(pass),
                                  .eps = s->model->norm_eps,
-                                 .rows = step->rows,
+                                 .rows = pass->rows,
                                  .cols = s->model->info.width};
-    return run(step, PKV_OP_NORM, &args);
+    return run(pass, PKV_OP_NORM, &args);
 }
 
-static enum pkv_status project_qkv(const struct pkvi_pass *step,
+static enum pkv_status project_qkv(const struct pkvi_pass *pass,
                                    const struct pkvi_model_layer *layer)
 {
-    const struct pkvi_buffers *b = &step->session->buffers;
+    const struct pkvi_buffers *b = &pass->session->buffers;
     const struct pkv_matrix *matrices[] = {&layer->q, &layer->k, &layer->v};
-    struct pkv_act in = act_for(b->in, matrices, 3, step->session->model->info.width);
-    PKV_TRY(norm(step, layer->attn_norm, in));
-    struct pkv_args_linear args = {.x = in, .rows = step->rows, .part_count = 3};
+    struct pkv_act in = act_for(b->in, matrices, 3, pass->session->model->info.width);
+    PKV_TRY(norm(pass, layer->attn_norm, in));
+    struct pkv_args_linear args = {.x = in, .rows = pass->rows, .part_count = 3};
     const pkv_addr out[] = {b->q, b->k, b->v};
     for (uint32_t i = 0; i < 3; i++) {
         args.part[i] =
             (struct pkv_linear_part){.w = *matrices[i], .y = out[i], .y_stride = matrices[i]->rows};
     }
-    return run(step, PKV_OP_LINEAR, &args);
+    return run(pass, PKV_OP_LINEAR, &args);
 }
 
-static enum pkv_status rotate(const struct pkvi_pass *step, const struct pkvi_model_layer *layer)
+static enum pkv_status rotate(const struct pkvi_pass *pass, const struct pkvi_model_layer *layer)
 {
-    const struct pkv_session *s = step->session;
+    const struct pkv_session *s = pass->session;
     const struct pkvi_buffers *b = &s->buffers;
     struct pkv_args_rope rope = {.q = b->q,
                                  .k = b->k,
-                                 .table = step->lane->rope[layer->rope] +
-                                          (uint64_t)step->first_row * layer->info.rope_pairs * 2 *
+                                 .table = pass->lane->rope[layer->rope] +
+                                          (uint64_t)pass->first_row * layer->info.rope_pairs * 2 *
                                               sizeof(float),
                                  .q_norm = layer->q_norm,
                                  .k_norm = layer->k_norm,
                                  .eps = s->model->norm_eps,
-                                 .rows = step->rows,
+                                 .rows = pass->rows,
                                  .heads = layer->info.heads,
                                  .kv_heads = layer->info.kv_heads,
                                  .head_dim = layer->info.head_dim,
@@ -110,27 +110,27 @@ static enum pkv_status rotate(const struct pkvi_pass *step, const struct pkvi_mo
                                  .halves = layer->info.rope_halves,
                                  .q_stride = layer->q.rows,
                                  .k_stride = layer->k.rows};
-    return run(step, PKV_OP_ROPE, &rope);
+    return run(pass, PKV_OP_ROPE, &rope);
 }
 
 /* Spans of the row tile: one after another, for one sequence; all of them otherwise. */
-static uint32_t first_span(const struct pkvi_pass *step)
+static uint32_t first_span(const struct pkvi_pass *pass)
 {
-    return step->row_tiles > 1 ? step->row_tile : 0;
+    return pass->row_tiles > 1 ? pass->row_tile : 0;
 }
 
-static struct pkv_args_append append_args(const struct pkvi_pass *step,
+static struct pkv_args_append append_args(const struct pkvi_pass *pass,
                                           const struct pkvi_model_layer *layer)
 {
-    const struct pkv_session *s = step->session;
+    const struct pkv_session *s = pass->session;
     const struct pkvi_buffers *b = &s->buffers;
     return (struct pkv_args_append){.k = b->k,
                                     .v = b->v,
-                                    .spans = step->lane->spans + (uint64_t)first_span(step) *
+                                    .spans = pass->lane->spans + (uint64_t)first_span(pass) *
                                                                      sizeof(struct pkv_row_span),
                                     .kv_type = s->config.kv_type,
-                                    .span_count = step->row_tiles > 1 ? 1 : step->span_count,
-                                    .rows = step->rows,
+                                    .span_count = pass->row_tiles > 1 ? 1 : pass->span_count,
+                                    .rows = pass->rows,
                                     .kv_heads = layer->info.kv_heads,
                                     .head_dim = layer->info.head_dim,
                                     .k_stride = layer->k.rows,
@@ -143,13 +143,13 @@ static void *staged(const struct pkvi_lane *lane, pkv_addr device_addr)
     return pkvi_host(lane->staging + (device_addr - lane->upload));
 }
 
-static enum pkv_status attention(const struct pkvi_pass *step, uint32_t index)
+static enum pkv_status attention(const struct pkvi_pass *pass, uint32_t index)
 {
-    const struct pkv_session *s = step->session;
+    const struct pkv_session *s = pass->session;
     const struct pkvi_buffers *b = &s->buffers;
     const struct pkvi_model_layer *layer = &s->model->layer[index];
-    PKV_TRY(project_qkv(step, layer));
-    PKV_TRY(rotate(step, layer));
+    PKV_TRY(project_qkv(pass, layer));
+    PKV_TRY(rotate(pass, layer));
     const struct pkv_matrix *matrices[] = {&layer->out};
     struct pkv_act act = act_for(b->attn, matrices, 1, layer->out.cols);
     // Heads that are no whole blocks of 32 channels are rounded to 8 bits afterwards, a row at a
@@ -160,11 +160,11 @@ static enum pkv_status attention(const struct pkvi_pass *step, uint32_t index)
         direct = (struct pkv_act){.cols = act.cols, .f32 = b->attn.f32};
     }
     struct pkvi_tier_rows rows = {.layer = index,
-                                  .row_tile = step->row_tile,
-                                  .last_tile = step->row_tile + 1 == step->row_tiles,
-                                  .append = append_args(step, layer)};
+                                  .row_tile = pass->row_tile,
+                                  .last_tile = pass->row_tile + 1 == pass->row_tiles,
+                                  .append = append_args(pass, layer)};
     rows.host_spans =
-        (const struct pkv_row_span *)staged(step->lane, step->lane->spans) + first_span(step);
+        (const struct pkv_row_span *)staged(pass->lane, pass->lane->spans) + first_span(pass);
     rows.attend = (struct pkv_args_attend){.q = b->q,
                                            .spans = rows.append.spans,
                                            .out = direct,
@@ -174,7 +174,7 @@ static enum pkv_status attention(const struct pkvi_pass *step, uint32_t index)
                                            .scale = s->model->attention_scale,
                                            .softcap = s->model->attention_softcap,
                                            .span_count = rows.append.span_count,
-                                           .rows = step->rows,
+                                           .rows = pass->rows,
                                            .heads = layer->info.heads,
                                            .kv_heads = layer->info.kv_heads,
                                            .head_dim = layer->info.head_dim,
@@ -183,35 +183,35 @@ static enum pkv_status attention(const struct pkvi_pass *step, uint32_t index)
     PKV_TRY(pkvi_tier_attend(s->tier, &rows));
     if (later) {
         struct pkv_args_quantize quantize = {
-            .x = b->attn.f32, .out = act, .rows = step->rows, .cols = act.cols};
-        PKV_TRY(run(step, PKV_OP_QUANTIZE, &quantize));
+            .x = b->attn.f32, .out = act, .rows = pass->rows, .cols = act.cols};
+        PKV_TRY(run(pass, PKV_OP_QUANTIZE, &quantize));
     }
-    return add_to_residual(step, &layer->out, act, layer->post_attn_norm);
+    return add_to_residual(pass, &layer->out, act, layer->post_attn_norm);
 }
 
-static enum pkv_status feed_forward(const struct pkvi_pass *step,
+static enum pkv_status feed_forward(const struct pkvi_pass *pass,
                                     const struct pkvi_model_layer *layer)
 {
-    const struct pkv_session *s = step->session;
+    const struct pkv_session *s = pass->session;
     const struct pkvi_buffers *b = &s->buffers;
     const struct pkv_matrix *inputs[] = {&layer->gate, &layer->up}, *output[] = {&layer->down};
     struct pkv_act in = act_for(b->in, inputs, 2, s->model->info.width);
     struct pkv_act act = act_for(b->ffn, output, 1, layer->down.cols);
-    PKV_TRY(norm(step, layer->ffn_norm, in));
-    struct pkv_args_linear linear = {.x = in, .rows = step->rows, .part_count = 2};
+    PKV_TRY(norm(pass, layer->ffn_norm, in));
+    struct pkv_args_linear linear = {.x = in, .rows = pass->rows, .part_count = 2};
     linear.part[0] =
         (struct pkv_linear_part){.w = layer->gate, .y = b->gate, .y_stride = layer->gate.rows};
     linear.part[1] =
         (struct pkv_linear_part){.w = layer->up, .y = b->up, .y_stride = layer->up.rows};
-    PKV_TRY(run(step, PKV_OP_LINEAR, &linear));
+    PKV_TRY(run(pass, PKV_OP_LINEAR, &linear));
     struct pkv_args_glu glu = {.gate = b->gate,
                                .up = b->up,
                                .out = act,
                                .kind = s->model->glu,
-                               .rows = step->rows,
+                               .rows = pass->rows,
                                .cols = layer->down.cols};
-    PKV_TRY(run(step, PKV_OP_GLU, &glu));
-    return add_to_residual(step, &layer->down, act, layer->post_ffn_norm);
+    PKV_TRY(run(pass, PKV_OP_GLU, &glu));
+    return add_to_residual(pass, &layer->down, act, layer->post_ffn_norm);
 }
 
 bool pkvi_session_long_rope(const struct pkv_session *s, uint32_t set)
@@ -220,55 +220,55 @@ bool pkvi_session_long_rope(const struct pkv_session *s, uint32_t set)
     return rope->freq_long && s->config.context_tokens > rope->short_context;
 }
 
-static enum pkv_status embed_rows(const struct pkvi_pass *step)
+static enum pkv_status embed_rows(const struct pkvi_pass *pass)
 {
-    const struct pkv_session *s = step->session;
+    const struct pkv_session *s = pass->session;
     const struct pkv_model *model = s->model;
     struct pkv_args_embed embed = {.table = model->token_embd,
-                                   .ids = step->lane->ids,
-                                   .x = step->lane->x,
+                                   .ids = pass->lane->ids,
+                                   .x = pass->lane->x,
                                    .scale = model->embedding_scale,
-                                   .rows = step->all_rows};
-    PKV_TRY(run(step, PKV_OP_EMBED, &embed));
+                                   .rows = pass->all_rows};
+    PKV_TRY(run(pass, PKV_OP_EMBED, &embed));
     for (uint32_t i = 0; i < model->rope_count; i++) {
         const struct pkvi_model_rope *rope = &model->rope[i];
         const bool use_long = pkvi_session_long_rope(s, i);
-        struct pkv_args_rope_table table = {.positions = step->lane->positions,
+        struct pkv_args_rope_table table = {.positions = pass->lane->positions,
                                             .freq = use_long ? rope->freq_long : rope->freq,
-                                            .table = step->lane->rope[i],
+                                            .table = pass->lane->rope[i],
                                             .gain = rope->gain,
-                                            .rows = step->all_rows,
+                                            .rows = pass->all_rows,
                                             .pairs = rope->pairs};
-        PKV_TRY(run(step, PKV_OP_ROPE_TABLE, &table));
+        PKV_TRY(run(pass, PKV_OP_ROPE_TABLE, &table));
     }
     return PKV_OK;
 }
 
-static enum pkv_status output_logits(const struct pkvi_pass *step)
+static enum pkv_status output_logits(const struct pkvi_pass *pass)
 {
-    const struct pkv_session *s = step->session;
+    const struct pkv_session *s = pass->session;
     const struct pkv_model *model = s->model;
     const struct pkv_matrix *matrices[] = {&model->output};
     struct pkv_act act = act_for(s->buffers.in, matrices, 1, model->info.width);
-    struct pkv_args_norm args = {.x = step->lane->x,
-                                 .row_index = step->lane->row_index,
+    struct pkv_args_norm args = {.x = pass->lane->x,
+                                 .row_index = pass->lane->row_index,
                                  .weight = model->output_norm,
                                  .out = act,
                                  .eps = model->norm_eps,
-                                 .rows = step->logit_rows,
+                                 .rows = pass->logit_rows,
                                  .cols = model->info.width};
-    PKV_TRY(run(step, PKV_OP_NORM, &args));
+    PKV_TRY(run(pass, PKV_OP_NORM, &args));
     // Straight into pinned memory: the read-back needs no copy.
-    struct pkv_args_linear linear = {.x = act, .rows = step->logit_rows, .part_count = 1};
+    struct pkv_args_linear linear = {.x = act, .rows = pass->logit_rows, .part_count = 1};
     linear.part[0] = (struct pkv_linear_part){
         .w = model->output, .y = s->buffers.logits, .y_stride = model->info.vocab};
-    PKV_TRY(run(step, PKV_OP_LINEAR, &linear));
+    PKV_TRY(run(pass, PKV_OP_LINEAR, &linear));
     if (model->final_softcap > 0.0f) {
         struct pkv_args_softcap cap = {.x = s->buffers.logits,
                                        .cap = model->final_softcap,
-                                       .rows = step->logit_rows,
+                                       .rows = pass->logit_rows,
                                        .cols = model->info.vocab};
-        PKV_TRY(run(step, PKV_OP_SOFTCAP, &cap));
+        PKV_TRY(run(pass, PKV_OP_SOFTCAP, &cap));
     }
     return PKV_OK;
 }
@@ -303,9 +303,7 @@ enum pkv_status pkvi_check_parts(const struct pkv_session *s, const struct pkv_s
                                  uint32_t count, uint32_t most_rows)
 {
     uint64_t rows = 0, logit_rows = 0;
-    if (s->broken) {
-        return PKV_FAIL(PKV_ERR_STATE, "the session's device failed in an earlier step");
-    }
+    PKV_TRY(pkvi_session_usable(s));
     if (count == 0 || count > s->config.sequences) {
         return PKV_FAIL(PKV_ERR_RANGE, "step of %u sequences: expected 1 to %u", count,
                         s->config.sequences);
@@ -346,12 +344,12 @@ static enum pkv_status check_beside_prompt(const struct pkv_session *s,
 }
 
 /* Spans: of one sequence, one for each row tile, with rows counted within the tile. */
-static void stage_tiles(struct pkvi_pass *step, struct pkv_row_span *spans)
+static void stage_tiles(struct pkvi_pass *pass, struct pkv_row_span *spans)
 {
-    const uint32_t most = step->session->config.step_rows;
+    const uint32_t most = pass->session->config.step_rows;
     const struct pkv_row_span whole = spans[0];
-    step->row_tiles = (step->all_rows + most - 1) / most;
-    for (uint32_t i = 0; i < step->row_tiles; i++) {
+    pass->row_tiles = (pass->all_rows + most - 1) / most;
+    for (uint32_t i = 0; i < pass->row_tiles; i++) {
         const uint32_t first = i * most, left = whole.rows - first;
         spans[i] = (struct pkv_row_span){.view = whole.view,
                                          .rows = left < most ? left : most,
@@ -363,7 +361,7 @@ static struct pkvi_pass stage(struct pkv_session *s, uint32_t lane_number,
                               const struct pkv_step_part *parts, uint32_t count)
 {
     const struct pkvi_lane *lane = s->lane[lane_number];
-    struct pkvi_pass step = {
+    struct pkvi_pass pass = {
         .session = s, .lane_number = lane_number, .lane = lane, .span_count = count};
     int32_t *ids = staged(lane, lane->ids), *positions = staged(lane, lane->positions);
     int32_t *row_index = staged(lane, lane->row_index);
@@ -372,23 +370,23 @@ static struct pkvi_pass stage(struct pkv_session *s, uint32_t lane_number,
         const struct pkv_step_part *part = &parts[p];
         uint32_t first = part->seq->tokens;
         spans[p] = (struct pkv_row_span){.view = part->seq->index,
-                                         .first_row = step.all_rows,
+                                         .first_row = pass.all_rows,
                                          .rows = part->count,
                                          .first_position = first};
         for (uint32_t i = 0; i < part->count; i++) {
-            ids[step.all_rows + i] = part->ids[i];
-            positions[step.all_rows + i] = (int32_t)(first + i);
+            ids[pass.all_rows + i] = part->ids[i];
+            positions[pass.all_rows + i] = (int32_t)(first + i);
         }
-        step.all_rows += part->count;
+        pass.all_rows += part->count;
         for (uint32_t i = part->logit_rows; i > 0; i--) {
-            row_index[step.logit_rows++] = (int32_t)(step.all_rows - i);
+            row_index[pass.logit_rows++] = (int32_t)(pass.all_rows - i);
         }
     }
-    step.row_tiles = 1;
-    if (step.all_rows > s->config.step_rows) {
-        stage_tiles(&step, spans);
+    pass.row_tiles = 1;
+    if (pass.all_rows > s->config.step_rows) {
+        stage_tiles(&pass, spans);
     }
-    return step;
+    return pass;
 }
 
 static enum pkv_status begin_pass(struct pkv_session *s, const struct pkv_step_part *parts,

@@ -72,9 +72,7 @@ enum pkv_status pkv_prompt_advance(struct pkv_session *session, uint32_t units,
     if (!prompt->seq) {
         return PKV_FAIL(PKV_ERR_STATE, "no prompt is under way");
     }
-    if (session->broken) {
-        return PKV_FAIL(PKV_ERR_STATE, "the session's device failed in an earlier step");
-    }
+    PKV_TRY(pkvi_session_usable(session));
     for (uint32_t i = 0; i < units && prompt->done < prompt->count; i++) {
         const enum pkv_status status = advance(session, logits_out);
         if (status != PKV_OK) {

@@ -24,11 +24,6 @@ struct piece {
     uint64_t *checksums; /* of a layer */
 };
 
-static uint32_t blocks_of(uint32_t tokens)
-{
-    return tokens / PKV_PAGE_TOKENS + (tokens % PKV_PAGE_TOKENS != 0);
-}
-
 static enum pkv_status open_piece(struct pkv_seq *seq, uint32_t tokens, struct piece *piece)
 {
     struct pkv_session *s = seq->session;
@@ -41,7 +36,7 @@ static enum pkv_status open_piece(struct pkv_seq *seq, uint32_t tokens, struct p
         PKV_TRY(pkvi_mem_alloc(s->model->device, PKV_MEM_PINNED, piece->bytes, &s->piece));
     }
     piece->memory = s->piece;
-    piece->checksums = malloc(blocks_of(tokens) * sizeof *piece->checksums);
+    piece->checksums = malloc(pkvi_pages_of(tokens) * sizeof *piece->checksums);
     if (!piece->checksums) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "checksums of %u tokens", tokens);
     }
@@ -69,7 +64,7 @@ static uint32_t first_block(const struct pkv_seq *seq, uint32_t layer)
         return 0;
     }
     const uint32_t ring = pkvi_tier_layer_pages(&s->tier_config, layer);
-    const uint32_t written = blocks_of(seq->high), first = written > ring ? written - ring : 0;
+    const uint32_t written = pkvi_pages_of(seq->high), first = written > ring ? written - ring : 0;
     const uint32_t seen = seq->tokens >= info->window ? seq->tokens - info->window + 1 : 0;
     return first < seen / PKV_PAGE_TOKENS ? first : seen / PKV_PAGE_TOKENS;
 }
@@ -100,7 +95,7 @@ static struct pkvi_saved_layer *describe(const struct pkv_seq *seq,
                                              .head_dim = layer->head_dim,
                                              .window = layer->window,
                                              .first_block = first,
-                                             .block_count = blocks_of(seq->tokens) - first};
+                                             .block_count = pkvi_pages_of(seq->tokens) - first};
     }
     if (table) {
         header->file_bytes = pkvi_saved_bytes(header, table);
@@ -283,7 +278,7 @@ static enum pkv_status read_all(struct pkv_seq *seq, const struct pkv_saved *sav
 {
     struct pkv_session *s = seq->session;
     struct piece piece;
-    const uint32_t tokens = saved->header.tokens, blocks = blocks_of(tokens);
+    const uint32_t tokens = saved->header.tokens, blocks = pkvi_pages_of(tokens);
     uint32_t high = tokens;
     enum pkv_status status = open_piece(seq, tokens, &piece);
     if (status == PKV_OK) {

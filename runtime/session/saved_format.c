@@ -16,11 +16,6 @@
 #define MOST_LAYERS 65536u
 #define CHECKSUM_BYTES sizeof(uint64_t)
 
-static uint32_t blocks_of(uint32_t tokens)
-{
-    return tokens / PKV_PAGE_TOKENS + (tokens % PKV_PAGE_TOKENS != 0);
-}
-
 static uint64_t add(uint64_t a, uint64_t b)
 {
     uint64_t sum;
@@ -124,7 +119,7 @@ enum pkv_status pkvi_saved_check_header(const struct pkvi_saved_header *h, const
 
 static bool layer_is_right(const struct pkvi_saved_header *h, const struct pkvi_saved_layer *l)
 {
-    const uint32_t blocks = blocks_of(h->tokens);
+    const uint32_t blocks = pkvi_pages_of(h->tokens);
     if (l->kv_heads == 0 || l->kv_heads > UINT16_MAX || l->head_dim == 0 ||
         l->head_dim > UINT16_MAX || l->first_block > blocks ||
         l->block_count != blocks - l->first_block) {

@@ -10,11 +10,16 @@ uint32_t pkvi_session_slots(const struct pkv_session *s)
     return s->config.sequences + s->config.parked_sequences;
 }
 
+enum pkv_status pkvi_session_usable(const struct pkv_session *s)
+{
+    return s->broken ? PKV_FAIL(PKV_ERR_STATE, "the session's device failed in an earlier step")
+                     : PKV_OK;
+}
+
 enum pkv_status pkvi_session_rest(struct pkv_session *s)
 {
     PKV_TRY(pkvi_session_wait(s));
-    return s->broken ? PKV_FAIL(PKV_ERR_STATE, "the session's device failed in an earlier step")
-                     : PKV_OK;
+    return pkvi_session_usable(s);
 }
 
 enum pkv_status pkvi_session_check(struct pkv_session *s, enum pkv_status status)

@@ -101,7 +101,10 @@ uint32_t pkvi_session_slots(const struct pkv_session *session);
 /* Wait for the pass that runs, if one does. */
 enum pkv_status pkvi_session_wait(struct pkv_session *session);
 
-/* The same before something is done between passes: PKV_ERR_STATE of a broken session. */
+/* PKV_ERR_STATE of a broken session. */
+enum pkv_status pkvi_session_usable(const struct pkv_session *session);
+
+/* Both, before something is done between passes. */
 enum pkv_status pkvi_session_rest(struct pkv_session *session);
 
 /* The same of a sequence: PKV_ERR_STATE also while a prompt of it is under way. */
