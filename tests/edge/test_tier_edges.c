@@ -4,7 +4,7 @@
  * schedule gives the bits of a tier whose pages are all on the device; without any one of them the
  * adversarial schedule shows the damage at every seed.
  */
-#include "offload/tier.h"
+#include "offload/tier_impl.h"
 #include "tests/support/pkv_test.h"
 
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static float q[LAYERS][TOKENS][HEADS * DIM], k[LAYERS][TOKENS][KV_HEADS * DIM],
     v[LAYERS][TOKENS][KV_HEADS * DIM];
 static float want[LAYERS][TOKENS][HEADS * DIM], got[LAYERS][TOKENS][HEADS * DIM];
 static float other[LAYERS][TOKENS][HEADS * DIM];
-static struct pkv_row_span spans[2][TOKENS]; /* by its first token: nothing is overwritten */
+static struct pkv_row_span spans[4][TOKENS]; /* by its first token: nothing is overwritten */
 
 struct run {
     struct pkv_device *device;
@@ -56,6 +56,8 @@ struct run {
     uint64_t scratch_bytes;
     uint32_t seq;
     uint32_t window; /* of layer 0; 0: it is global */
+    uint32_t sequences;
+    uint32_t other_tokens; /* of sequence 1 */
 };
 
 static void open_run(struct run *run, const struct pkv_device_config *device, bool host,
@@ -71,7 +73,7 @@ static void open_run(struct run *run, const struct pkv_device_config *device, bo
     layers[0].window = run->window;
     struct pkvi_tier_config config = {.layer = layers,
                                       .layers = LAYERS,
-                                      .sequences = run->window > 0 ? 2 : 1,
+                                      .sequences = run->sequences,
                                       .parked = host,
                                       .context_tokens = TOKENS,
                                       .step_rows = STEP_ROWS,
@@ -107,42 +109,51 @@ static void close_run(struct run *run)
     free(run->scratch);
 }
 
-static void unit(struct run *run, uint32_t layer, uint32_t tile, uint32_t first, uint32_t rows,
-                 bool last, float out[TOKENS][HEADS * DIM])
+/* Rows of some spans in one layer; row r has q and out `first` + r, k and v `values` + r. */
+static void launch(struct run *run, const struct pkvi_tier_rows *at,
+                   const struct pkv_row_span *row_spans, uint32_t span_count, uint32_t first,
+                   uint32_t values, uint32_t rows, float out[TOKENS][HEADS * DIM])
 {
-    struct pkv_row_span *span = &spans[run->seq][first];
-    const uint32_t values = run->seq * (TOKENS / 2); /* other ones for the other sequence */
-    if (layer == 0) { /* later ones may be written under a kernel that reads them */
-        *span = (struct pkv_row_span){.view = run->seq, .rows = rows, .first_position = first};
-    }
-    struct pkvi_tier_rows args = {
-        .layer = layer, .row_tile = tile, .last_tile = last, .host_spans = span};
-    args.append = (struct pkv_args_append){.k = pkvi_addr(k[layer][first + values]),
-                                           .v = pkvi_addr(v[layer][first + values]),
-                                           .spans = pkvi_addr(span),
+    struct pkvi_tier_rows args = *at;
+    args.host_spans = row_spans;
+    args.append = (struct pkv_args_append){.k = pkvi_addr(k[at->layer][values]),
+                                           .v = pkvi_addr(v[at->layer][values]),
+                                           .spans = pkvi_addr(row_spans),
                                            .kv_type = PKV_KV_F32,
-                                           .span_count = 1,
+                                           .span_count = span_count,
                                            .rows = rows,
                                            .kv_heads = KV_HEADS,
                                            .head_dim = DIM,
                                            .k_stride = KV_HEADS * DIM,
                                            .v_stride = KV_HEADS * DIM};
     args.attend =
-        (struct pkv_args_attend){.q = pkvi_addr(q[layer][first]),
-                                 .spans = pkvi_addr(span),
+        (struct pkv_args_attend){.q = pkvi_addr(q[at->layer][first]),
+                                 .spans = pkvi_addr(row_spans),
                                  .out = {.cols = HEADS * DIM, .f32 = pkvi_addr(out[first])},
                                  .scratch = pkvi_addr(run->scratch),
                                  .scratch_bytes = run->scratch_bytes,
                                  .kv_type = PKV_KV_F32,
                                  .scale = 0.2f,
-                                 .span_count = 1,
+                                 .span_count = span_count,
                                  .rows = rows,
                                  .heads = HEADS,
                                  .kv_heads = KV_HEADS,
                                  .head_dim = DIM,
-                                 .window = layer == 0 ? run->window : 0,
+                                 .window = at->layer == 0 ? run->window : 0,
                                  .q_stride = HEADS * DIM};
     assert_ok(pkvi_tier_attend(run->tier, &args));
+}
+
+static void unit(struct run *run, uint32_t layer, uint32_t tile, uint32_t first, uint32_t rows,
+                 bool last, float out[TOKENS][HEADS * DIM])
+{
+    struct pkv_row_span *span = &spans[run->seq][first];
+    const uint32_t values = run->seq > 0 ? TOKENS / 2 : 0; /* other ones for the others */
+    const struct pkvi_tier_rows at = {.layer = layer, .row_tile = tile, .last_tile = last};
+    if (layer == 0) { /* later ones may be written under a kernel that reads them */
+        *span = (struct pkv_row_span){.view = run->seq, .rows = rows, .first_position = first};
+    }
+    launch(run, &at, span, 1, first, first + values, rows, out);
 }
 
 /* The host waits for the pass's last attention, not for stores behind it. */
@@ -177,7 +188,7 @@ static void park(struct run *run)
 static void run_all(const struct pkv_device_config *device, bool host, bool past, uint32_t dropped,
                     float out[LAYERS][TOKENS][HEADS * DIM])
 {
-    struct run run = {0};
+    struct run run = {.sequences = 1};
     struct pkv_kv_report report;
     memset(out, 0, sizeof want);
     open_run(&run, device, host, dropped);
@@ -251,7 +262,7 @@ static void test_edges__one_dropped__adversarial_shows_it_at_every_seed(void **s
 static void run_parking(const struct pkv_device_config *device, bool park, uint32_t dropped,
                         float out[LAYERS][TOKENS][HEADS * DIM])
 {
-    struct run run = {.window = 64};
+    struct run run = {.window = 64, .sequences = 2};
     memset(out, 0, sizeof want);
     open_run(&run, device, true, dropped);
     pass(&run, 0, SHORT, out);
@@ -289,6 +300,117 @@ static void test_edges__parking_taken_again__unparked_bits_hold(void **state)
     assert_true(found >= seeds / 4);
 }
 
+static bool is_head(float out[LAYERS][TOKENS][HEADS * DIM], uint32_t tokens)
+{
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        if (memcmp(out[l], want[l], tokens * sizeof out[l][0]) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Three sequences go on in one pass, in more blocks than two row tiles have. */
+static void crowded_pass(struct run *run, uint32_t tokens, uint32_t rows)
+{
+    static struct pkv_row_span crowd[3];
+    struct pkvi_tier_part parts[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        parts[i] = (struct pkvi_tier_part){.seq = i + 1, .tokens = tokens, .rows = rows};
+        crowd[i] = (struct pkv_row_span){
+            .view = i + 1, .first_row = i * rows, .rows = rows, .first_position = tokens};
+    }
+    assert_ok(pkvi_tier_begin(run->tier, parts, 3));
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        const struct pkvi_tier_rows at = {.layer = l, .last_tile = true};
+        launch(run, &at, crowd, 3, 0, TOKENS / 2, 3 * rows, other[l]);
+    }
+    assert_ok(pkvi_event_record(run->done, run->compute));
+    assert_ok(pkvi_tier_end(run->tier));
+    assert_ok(pkvi_event_sync(run->done));
+}
+
+/* The last layer's stores of a long pass still read the buffer when the next pass begins, whose
+ * rows lie elsewhere in it. */
+static void test_edges__many_sequences_after_a_long_pass__its_blocks_hold(void **state)
+{
+    (void)state;
+    enum { BEFORE = 95, ROWS = 34 }; /* three blocks each, from the middle of one on */
+    for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 8 : SEEDS); seed++) {
+        const struct pkv_device_config config =
+            device_config(PKV_SCHEDULE_ADVERSARIAL, PKV_COMPUTE, seed);
+        struct run run = {.sequences = 4};
+        memset(got, 0, sizeof got);
+        open_run(&run, &config, true, 0);
+        for (run.seq = 1; run.seq < 4; run.seq++) {
+            assert_ok(pkvi_tier_seq_open(run.tier, run.seq));
+            pass(&run, 0, BEFORE, other);
+        }
+        assert_ok(pkvi_transfer_settle_stores(run.tier));
+        run.seq = 0;
+        pass(&run, 0, LONG, got);
+        crowded_pass(&run, BEFORE, ROWS);
+        pass(&run, LONG, 1, got);
+        if (!is_head(got, LONG + 1)) {
+            fail_msg("seed %u: a block was overwritten before it was stored", (unsigned)seed);
+        }
+        for (uint32_t s = 1; s < 4; s++) {
+            pkvi_tier_seq_close(run.tier, s);
+        }
+        close_run(&run);
+    }
+}
+
+/* A prompt, within whose second layer a step of another sequence begins: what the prompt has just
+ * stored has not arrived because something else has. */
+static void prompt_with_steps(struct run *run, float out[LAYERS][TOKENS][HEADS * DIM])
+{
+    const struct pkvi_tier_part part = {.seq = 0, .rows = LONG};
+    pkvi_tier_select(run->tier, 1);
+    assert_ok(pkvi_tier_begin(run->tier, &part, 1));
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        for (uint32_t at = 0; at < LONG; at += STEP_ROWS) {
+            const uint32_t left = LONG - at, count = left < STEP_ROWS ? left : STEP_ROWS;
+            run->seq = 0;
+            pkvi_tier_select(run->tier, 1);
+            unit(run, l, at / STEP_ROWS, at, count, count == left, out[l]);
+            if (count == left || at == 0) {
+                run->seq = 1;
+                pkvi_tier_select(run->tier, 0);
+                /* The step that begins now sees that the stores before the last step have passed */
+                assert_ok(pkvi_event_sync(run->tier->stored));
+                pass(run, run->other_tokens++, 1, other);
+            }
+        }
+    }
+    run->seq = 0;
+    pkvi_tier_select(run->tier, 1);
+    assert_ok(pkvi_event_record(run->done, run->compute));
+    assert_ok(pkvi_tier_end(run->tier));
+    assert_ok(pkvi_event_sync(run->done));
+    pkvi_tier_select(run->tier, 0);
+}
+
+static void test_edges__steps_within_a_prompt__its_stores_are_waited_for(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 8 : SEEDS); seed++) {
+        const struct pkv_device_config config =
+            device_config(PKV_SCHEDULE_ADVERSARIAL, seed % 2 ? PKV_LOAD : PKV_COMPUTE, seed);
+        struct run run = {.sequences = 2};
+        memset(got, 0, sizeof got);
+        open_run(&run, &config, true, 0);
+        assert_ok(pkvi_tier_seq_open(run.tier, 1));
+        prompt_with_steps(&run, got);
+        pass(&run, LONG, 1, got);
+        if (!is_head(got, LONG + 1)) {
+            fail_msg("seed %u: a block was read before it was stored", (unsigned)seed);
+        }
+        pkvi_tier_seq_close(run.tier, 1);
+        close_run(&run);
+    }
+}
+
 static int fill(void **state)
 {
     (void)state;
@@ -311,6 +433,8 @@ int main(void)
         cmocka_unit_test(test_edges__all_kept__bits_of_device_in_every_schedule),
         cmocka_unit_test(test_edges__one_dropped__adversarial_shows_it_at_every_seed),
         cmocka_unit_test(test_edges__parking_taken_again__unparked_bits_hold),
+        cmocka_unit_test(test_edges__many_sequences_after_a_long_pass__its_blocks_hold),
+        cmocka_unit_test(test_edges__steps_within_a_prompt__its_stores_are_waited_for),
     };
     return cmocka_run_group_tests(tests, fill, NULL);
 }
