@@ -54,6 +54,11 @@ PKV_API enum pkv_status pkv_model_plan(const char *path, const struct pkv_model_
 PKV_API enum pkv_status pkv_model_open(struct pkv_device *device, const char *path,
                                        const struct pkv_model_config *config,
                                        struct pkv_model **model_out);
+/*
+ * The weights of a model that was opened with plan_only, whose file is open until then; nothing is
+ * done where they are there. Errors as of pkv_model_open(); after one the model can only be closed.
+ */
+PKV_API enum pkv_status pkv_model_load(struct pkv_model *model);
 PKV_API void pkv_model_close(struct pkv_model *model);
 PKV_API void pkv_model_query(const struct pkv_model *model, struct pkv_model_info *info_out);
 PKV_API const struct pkv_layer_info *pkv_model_layer(const struct pkv_model *model, uint32_t layer);

@@ -138,43 +138,32 @@ static enum pkv_status open_device(struct pkvi_engine *engine,
                                          : status;
 }
 
-/* The model in place of the one that is open, if one is. */
-static enum pkv_status open_model(struct pkvi_engine *engine, bool plan_only)
-{
-    const uint64_t begin_ns = pkvi_now_ns();
-    struct pkv_model_config config = pkv_model_config_default();
-    config.exact = engine->exact;
-    config.plan_only = plan_only;
-    pkv_model_close(engine->model);
-    engine->model = NULL;
-    const enum pkv_status status =
-        pkv_model_open(engine->device, engine->path, &config, &engine->model);
-    if (status == PKV_OK) {
-        pkv_model_query(engine->model, &engine->model_info);
-        engine->load_ns += pkvi_now_ns() - begin_ns;
-    }
-    return status;
-}
-
 bool pkvi_engine_open_model(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
                             bool exact)
 {
-    engine->exact = exact;
+    const uint64_t begin_ns = pkvi_now_ns();
+    struct pkv_model_config config = pkv_model_config_default();
+    config.exact = exact;
+    config.plan_only = true;
     if (open_device(engine, options) != PKV_OK ||
         pkv_device_query(engine->device, &engine->device_info) != PKV_OK ||
-        open_model(engine, true) != PKV_OK) {
+        pkv_model_open(engine->device, engine->path, &config, &engine->model) != PKV_OK) {
         pkvi_say_library_failure();
         return false;
     }
+    pkv_model_query(engine->model, &engine->model_info);
+    engine->load_ns = pkvi_now_ns() - begin_ns;
     return true;
 }
 
 bool pkvi_engine_load(struct pkvi_engine *engine)
 {
-    if (open_model(engine, false) != PKV_OK) {
+    const uint64_t begin_ns = pkvi_now_ns();
+    if (pkv_model_load(engine->model) != PKV_OK) {
         pkvi_say_library_failure();
         return false;
     }
+    engine->load_ns += pkvi_now_ns() - begin_ns;
     return true;
 }
 

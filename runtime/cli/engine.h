@@ -49,7 +49,6 @@ struct pkvi_engine {
     struct pkv_session *session;
     struct pkv_memory_plan plan;
     uint32_t context_tokens; /* of the session */
-    bool exact;              /* weights are float32 */
     uint64_t load_ns;
 };
 

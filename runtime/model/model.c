@@ -49,23 +49,42 @@ static enum pkv_status copy_shape(const struct pkvi_gguf *gguf, const struct pkv
     return PKV_OK;
 }
 
-static enum pkv_status load(struct pkv_model *model, const char *path,
-                            const struct pkv_model_config *config)
+static void close_file(struct pkv_model *model)
+{
+    if (model->gguf) {
+        pkvi_arch_free(&model->arch);
+        pkvi_gguf_close(model->gguf);
+    }
+    model->gguf = NULL;
+}
+
+/* Tables, shape and the bytes that weights will take. */
+static enum pkv_status open_file(struct pkv_model *model, const char *path)
 {
     struct pkvi_gguf *gguf = NULL;
-    struct pkvi_arch arch;
     PKV_TRY(pkvi_gguf_open(path, &gguf));
-    enum pkv_status status = pkvi_arch_read(gguf, &arch);
-    if (status == PKV_OK) {
-        status = copy_shape(gguf, &arch, model);
-        if (status == PKV_OK) {
-            status = model->device && !config->plan_only
-                         ? pkvi_weights_load(gguf, &arch, config, model)
-                         : pkvi_weights_plan(&arch, config, model);
-        }
-        pkvi_arch_free(&arch);
+    const enum pkv_status status = pkvi_arch_read(gguf, &model->arch);
+    if (status != PKV_OK) {
+        pkvi_gguf_close(gguf);
+        return status;
     }
-    pkvi_gguf_close(gguf);
+    model->gguf = gguf;
+    PKV_TRY(copy_shape(gguf, &model->arch, model));
+    return pkvi_weights_plan(&model->arch, &model->config, model);
+}
+
+enum pkv_status pkv_model_load(struct pkv_model *model)
+{
+    if (model->loaded) {
+        return PKV_OK;
+    }
+    if (!model->gguf) {
+        return PKV_FAIL(PKV_ERR_STATE, "the model's weights could not be loaded before");
+    }
+    const enum pkv_status status =
+        pkvi_weights_load(model->gguf, &model->arch, &model->config, model);
+    close_file(model);
+    model->loaded = status == PKV_OK;
     return status;
 }
 
@@ -77,7 +96,8 @@ enum pkv_status pkv_model_plan(const char *path, const struct pkv_model_config *
     if (!model) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "model: %zu bytes", sizeof *model);
     }
-    enum pkv_status status = load(model, path, config);
+    model->config = *config;
+    enum pkv_status status = open_file(model, path);
     if (status == PKV_OK) {
         *device_bytes_out = model->weights_bytes;
     }
@@ -94,7 +114,11 @@ enum pkv_status pkv_model_open(struct pkv_device *device, const char *path,
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "model: %zu bytes", sizeof *model);
     }
     model->device = device;
-    enum pkv_status status = load(model, path, config);
+    model->config = *config;
+    enum pkv_status status = open_file(model, path);
+    if (status == PKV_OK && !config->plan_only) {
+        status = pkv_model_load(model);
+    }
     if (status != PKV_OK) {
         pkv_model_close(model);
         return status;
@@ -108,6 +132,7 @@ void pkv_model_close(struct pkv_model *model)
     if (!model) {
         return;
     }
+    close_file(model);
     if (model->weights) {
         pkvi_mem_free(model->device, PKV_MEM_DEVICE, model->weights);
     }

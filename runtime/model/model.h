@@ -1,7 +1,7 @@
 /*
  * model.h: a loaded model: its shape, and where its weights are on the device.
  *
- * Nothing here refers to the file any more: it is closed when loading ends.
+ * Nothing here refers to the file any more once weights are loaded: it is closed then.
  */
 #ifndef PKV_MODEL_MODEL_H
 #define PKV_MODEL_MODEL_H
@@ -33,6 +33,10 @@ struct pkvi_model_rope {
 
 struct pkv_model {
     struct pkv_device *device;
+    struct pkv_model_config config;
+    bool loaded;            /* weights are there */
+    struct pkvi_gguf *gguf; /* until then */
+    struct pkvi_arch arch;  /* while gguf is open */
     struct pkv_model_info info;
     char *name, *weight_types; /* owned; info points to them */
     float norm_eps, embedding_scale, attention_scale, attention_softcap, final_softcap;

@@ -136,6 +136,7 @@ static enum pkv_status make_list(const struct pkvi_arch *arch, bool exact, struc
 {
     uint32_t most = arch->layer_count * ITEMS_A_LAYER + 8 + 2 * PKVI_ARCH_ROPES;
     struct list list = {.item = calloc(most, sizeof *list.item), .exact = exact};
+    free(model->layer); /* of the plan */
     model->layer = calloc(arch->layer_count, sizeof *model->layer);
     if (!list.item || !model->layer) {
         free(list.item);

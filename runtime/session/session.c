@@ -411,7 +411,7 @@ static enum pkv_status fill_plan(struct pkv_session *s, struct pkv_memory_plan *
     memset(plan, 0, sizeof *plan);
     fill_lines(s, plan);
     // Weights that are loaded already no longer count as free.
-    const uint64_t weights = s->model->weights_bytes, loaded = s->model->weights ? weights : 0;
+    const uint64_t weights = s->model->weights_bytes, loaded = s->model->loaded ? weights : 0;
     const struct pkvi_tier_sizes *tier = &s->tier_sizes;
     plan->device_asked_bytes = weights + s->work_bytes + tier->device_bytes;
     plan->device_available_bytes = loaded + device.memory_free_bytes;
@@ -472,7 +472,7 @@ enum pkv_status pkv_session_open(struct pkv_model *model, const struct pkv_sessi
                                  struct pkv_session **session_out)
 {
     struct pkv_memory_plan plan;
-    if (!model->weights) {
+    if (!model->loaded) {
         return PKV_FAIL(PKV_ERR_STATE, "the model was opened for plans only: it has no weights");
     }
     struct pkv_session *s = malloc(sizeof *s);

@@ -141,7 +141,21 @@ static void test_saved__any_byte_changed_or_missing__refused(void **state)
     pkvt_engine_close(&engine);
 }
 
-/* A header that was made up, with a checksum that holds. */
+/* The file with one number of its header changed, and a checksum that holds; false: it was so. */
+static bool write_changed(char *data, size_t bytes, size_t offset, uint32_t value)
+{
+    struct pkvi_saved_header header, before;
+    memcpy(&before, data, sizeof before);
+    header = before;
+    memcpy((char *)&header + offset, &value, sizeof value);
+    const bool is_new = memcmp(&header, &before, sizeof header) != 0;
+    header.checksum = pkvi_hash(&header, offsetof(struct pkvi_saved_header, checksum), 0);
+    memcpy(data, &header, sizeof header);
+    write_file(other_path, data, bytes);
+    memcpy(data, &before, sizeof before);
+    return is_new;
+}
+
 static void test_saved__lying_header__refused_before_memory_is_asked(void **state)
 {
     (void)state;
@@ -154,22 +168,12 @@ static void test_saved__lying_header__refused_before_memory_is_asked(void **stat
     static const uint32_t values[] = {0, 1, 3, 0x7fffffff, 0xffffffff};
     for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++) {
         for (size_t j = 0; j < sizeof values / sizeof *values; j++) {
-            struct pkvi_saved_header header;
-            memcpy(&header, data, sizeof header);
-            memcpy((char *)&header + offsets[i], &values[j], sizeof values[j]);
-            if (memcmp(&header, data, sizeof header) == 0) {
-                continue; /* that is what it was */
+            if (!write_changed(data, bytes, offsets[i], values[j])) {
+                continue;
             }
-            header.checksum = pkvi_hash(&header, offsetof(struct pkvi_saved_header, checksum), 0);
-            char *changed = malloc(bytes);
-            assert_non_null(changed);
-            memcpy(changed, data, bytes);
-            memcpy(changed, &header, sizeof header);
-            write_file(other_path, changed, bytes);
             /* bf16 takes as many bytes as f16: right in itself, only not this session's */
             refuse(&engine, other_path,
                    offsets[i] == 32 && values[j] == 1 ? PKV_ERR_INVALID : PKV_ERR_CORRUPT);
-            free(changed);
         }
     }
     free(data);
@@ -184,12 +188,7 @@ static void test_saved__older_version__refused_naming_both(void **state)
     open_engine(&engine, "llama", 256, 32, 0);
     save(&engine, path);
     char *data = pkvt_read_file(path, &bytes);
-    struct pkvi_saved_header header;
-    memcpy(&header, data, sizeof header);
-    header.version = 0;
-    header.checksum = pkvi_hash(&header, offsetof(struct pkvi_saved_header, checksum), 0);
-    memcpy(data, &header, sizeof header);
-    write_file(other_path, data, bytes);
+    assert_true(write_changed(data, bytes, offsetof(struct pkvi_saved_header, version), 0));
     refuse(&engine, other_path, PKV_ERR_UNSUPPORTED);
     assert_non_null(strstr(pkv_error_text(), "version 0"));
     free(data);

@@ -214,6 +214,31 @@ static void test_streamed__prompts_steps_forks_parking__allocate_nothing(void **
     pkvt_engine_close(&engine);
 }
 
+static void test_model__planned_then_loaded__runs(void **state)
+{
+    (void)state;
+    struct pkv_model_config config = pkv_model_config_default();
+    struct pkv_session_config session_config = pkv_session_config_default();
+    struct pkv_device *device = NULL;
+    struct pkv_model *model = NULL;
+    struct pkv_session *session = NULL;
+    struct pkv_memory_plan planned, loaded;
+    config.plan_only = true;
+    session_config.context_tokens = 128;
+    assert_ok(pkv_device_open("cpu", NULL, &device));
+    assert_ok(pkv_model_open(device, pkvt_path("golden/tiny/llama_q4_1.gguf"), &config, &model));
+    assert_ok(pkv_session_plan(model, &session_config, &planned));
+    assert_status(pkv_session_open(model, &session_config, &session), PKV_ERR_STATE);
+    assert_ok(pkv_model_load(model));
+    assert_ok(pkv_model_load(model));
+    assert_ok(pkv_session_plan(model, &session_config, &loaded));
+    assert_int_equal(planned.device_asked_bytes, loaded.device_asked_bytes);
+    assert_ok(pkv_session_open(model, &session_config, &session));
+    pkv_session_close(session);
+    pkv_model_close(model);
+    pkv_device_close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +246,7 @@ int main(void)
         cmocka_unit_test(test_prompt__longer_than_context__refused_with_numbers),
         cmocka_unit_test(test_plan__lines__sum_and_limits),
         cmocka_unit_test(test_decode__hundred_steps__allocates_nothing),
+        cmocka_unit_test(test_model__planned_then_loaded__runs),
         cmocka_unit_test(test_streamed__prompts_steps_forks_parking__allocate_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
