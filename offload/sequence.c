@@ -82,6 +82,7 @@ static enum pkv_status truncate_layer(struct pkvi_tier *t, uint32_t s, uint32_t 
     if (on_host && full < state->sealed) {
         PKV_TRY(pkvi_transfer_publish(t, state, full + 1));
     }
+    t->left_unstored |= full < state->sealed && state->published < state->sealed;
     pkvi_pages_drop(t, s, layer, keep, blocks);
     for (uint32_t b = blocks; t->config.host && b-- > full + on_host;) {
         if (state->block[b] != PKVI_NO_PLACE) {
@@ -232,6 +233,7 @@ enum pkv_status pkvi_tier_seq_unpark(struct pkvi_tier *t, uint32_t s)
     struct pkvi_tier_seq *seq = &t->seq[s];
     struct pkvi_copies copies = {.tier = t, .stream = t->load};
     PKV_TRY(take_share(t, s));
+    PKV_TRY(pkvi_transfer_before_reuse(t));
     PKV_TRY(pkvi_transfer_after_compute(t, t->load));
     PKV_TRY(load_dense(&copies, s));
     PKV_TRY(pkvi_transfer_park_rings(&copies, seq->share, seq->parked, true));

@@ -447,6 +447,7 @@ enum pkv_status pkvi_tier_begin(struct pkvi_tier *t, const struct pkvi_tier_part
     uint32_t buffer_page = 0;
     t->part_count = count;
     PKV_TRY(pkvi_transfer_poll(t));
+    PKV_TRY(pkvi_transfer_before_reuse(t));
     PKV_TRY(pkvi_transfer_read_meters(t));
     pkvi_check_compare(t);
     for (uint32_t p = 0; p < count; p++) {

@@ -122,6 +122,7 @@ struct pkvi_tier {
     uint32_t pass_tiles, meters_used, meter_stride; /* of the running pass; 0 = none are taken */
     bool metered;                                   /* the tile at hand is */
     bool stores_pending, stores_running;
+    bool left_unstored; /* a cut left pages that STORE may still be reading */
     const struct pkv_kernel *append_kernel, *attend_kernel;
     struct pkv_kv_report report;
 };
@@ -198,6 +199,8 @@ enum pkv_status pkvi_transfer_park_rings(struct pkvi_copies *copies, uint32_t sh
                                          uint32_t parking, bool load);
 /* STORE goes on, or LOAD, when COMPUTE has done what it was given. */
 enum pkv_status pkvi_transfer_after_compute(struct pkvi_tier *tier, struct pkv_stream *stream);
+/* COMPUTE, and what waits for it, goes on when STORE has read the pages that a cut left. */
+enum pkv_status pkvi_transfer_before_reuse(struct pkvi_tier *tier);
 /* STORE writes to a parking only after it was read. */
 enum pkv_status pkvi_transfer_before_park(struct pkvi_tier *tier);
 /* The loads of a sequence are enqueued; COMPUTE waits for them before it is touched again. */

@@ -16,10 +16,14 @@
  *   unpark > attend    `unparked`, recorded on LOAD, awaited by COMPUTE before anything touches the
  *                      sequence again: its pages and rings have come back
  *   unpark > park      `unparked`, awaited by STORE: rings that are parked next may lie where those
- * of the last unparked sequence are still being read upload > refill    the pass's own end: the
- * session begins a pass after the last one has ended Pages that change hands are written by COMPUTE
- * (appends, copies from the buffer), so its own order holds what was read from them before; LOAD,
- * which fills those of an unparked sequence, first waits for COMPUTE (`appended`).
+ *                      of the last unparked sequence are still being read
+ *   upload > refill    the pass's own end: the session begins a pass after the last one has ended
+ *
+ * Pages that change hands are written by COMPUTE (appends, copies from the buffer), so its own order
+ * holds what was read from them before; LOAD, which fills those of an unparked sequence, first waits
+ * for COMPUTE (`appended`). A cut may leave pages that STORE still copies out: COMPUTE then waits
+ * for `stored` before the next pass or unpark (store > buffer). Nobody owns the block that such a
+ * copy goes to, so only a race detector sees this wait missing.
  */
 #include "offload/tier_impl.h"
 
@@ -143,6 +147,15 @@ static enum pkv_status copy_open_pages(struct pkvi_tier *t, uint32_t layer)
         }
     }
     return pkvi_copies_flush(&copies);
+}
+
+enum pkv_status pkvi_transfer_before_reuse(struct pkvi_tier *t)
+{
+    if (!t->left_unstored) {
+        return PKV_OK;
+    }
+    t->left_unstored = false;
+    return await(t, PKVI_EDGE_STORE_BUFFER, t->compute, t->stored);
 }
 
 enum pkv_status pkvi_transfer_append(struct pkvi_tier *t, const struct pkvi_tier_rows *rows)
