@@ -19,11 +19,11 @@
  *                      of the last unparked sequence are still being read
  *   upload > refill    the pass's own end: the session begins a pass after the last one has ended
  *
- * Pages that change hands are written by COMPUTE (appends, copies from the buffer), so its own order
- * holds what was read from them before; LOAD, which fills those of an unparked sequence, first waits
- * for COMPUTE (`appended`). A cut may leave pages that STORE still copies out: COMPUTE then waits
- * for `stored` before the next pass or unpark (store > buffer). Nobody owns the block that such a
- * copy goes to, so only a race detector sees this wait missing.
+ * Pages that change hands are written by COMPUTE (appends, copies from the buffer), so its own
+ * order holds what was read from them before; LOAD, which fills those of an unparked sequence,
+ * first waits for COMPUTE (`appended`). A cut may leave pages that STORE still copies out: COMPUTE
+ * then waits for `stored` before the next pass or unpark (store > buffer). Nobody owns the block
+ * that such a copy goes to, so only a race detector sees this wait missing.
  */
 #include "offload/tier_impl.h"
 

@@ -34,6 +34,7 @@ struct pkv_device_config {
     enum pkv_schedule schedule;
     uint64_t schedule_seed;
     uint32_t schedule_first; /* stream kind that PKV_SCHEDULE_ADVERSARIAL prefers */
+    uint32_t schedule_last;  /* 1 + stream kind that it runs when no other may; 0 = none */
     const char *profile; /* sim: file of `pivotkv link --profile`; borrowed while it is opened */
 };
 

@@ -7,7 +7,8 @@
  *                may
  *   RANDOM       after each call some commands run, each of a stream by chance
  *   ADVERSARIAL  streams of the kind named first run at once as far as they may; the others only
- *                when the host waits and the first cannot go on
+ *                when the host waits and the first cannot go on, and those of the kind named last
+ *                when no other can
  */
 #include "runtime/device/dev_cpu.h"
 
@@ -32,25 +33,32 @@ static struct cpu_command *runnable(struct cpu_stream *stream)
     return command;
 }
 
-static bool is_first(const struct cpu_device *device, const struct cpu_stream *stream)
+enum rank { LAST, BETWEEN, FIRST };
+
+static enum rank rank_of(const struct cpu_device *device, const struct cpu_stream *stream)
 {
-    return device->config.schedule == PKV_SCHEDULE_ADVERSARIAL &&
-           (uint32_t)stream->base.kind == device->config.schedule_first;
+    const struct pkv_device_config *config = &device->config;
+    const uint32_t kind = (uint32_t)stream->base.kind;
+    if (config->schedule != PKV_SCHEDULE_ADVERSARIAL) {
+        return BETWEEN;
+    }
+    return kind == config->schedule_first      ? FIRST
+           : kind + 1 == config->schedule_last ? LAST
+                                               : BETWEEN;
 }
 
-/* A stream that may go on, by chance; of the kind named first if there is one. */
-static struct cpu_stream *pick(struct cpu_device *device, bool only_first)
+/* A stream that may go on, by chance among those of the highest rank from `least` on. */
+static struct cpu_stream *pick(struct cpu_device *device, enum rank least)
 {
     struct cpu_stream *picked = NULL;
     uint32_t count = 0;
-    bool have_first = only_first;
     for (struct cpu_stream *stream = device->streams; stream; stream = stream->next) {
-        bool first = is_first(device, stream);
-        if (!runnable(stream) || (have_first && !first)) {
+        const enum rank rank = rank_of(device, stream);
+        if (!runnable(stream) || rank < least) {
             continue;
         }
-        if (first && !have_first) {
-            have_first = true;
+        if (rank > least) {
+            least = rank;
             count = 0;
         }
         if (chance(device, ++count) == 0) {
@@ -60,11 +68,11 @@ static struct cpu_stream *pick(struct cpu_device *device, bool only_first)
     return picked;
 }
 
-static bool step(struct cpu_device *device, bool only_first)
+static bool step(struct cpu_device *device, enum rank least)
 {
     struct cpu_stream *stream = device->current;
     if (device->config.schedule != PKV_SCHEDULE_LAZY || !stream || !runnable(stream)) {
-        stream = pick(device, only_first);
+        stream = pick(device, least);
     }
     device->current = stream;
     if (!stream) {
@@ -81,10 +89,10 @@ void pkvi_cpu_schedule_enqueued(struct cpu_device *device)
     }
     pthread_mutex_lock(&device->turn);
     if (device->config.schedule == PKV_SCHEDULE_RANDOM) {
-        while (chance(device, 2) == 0 && step(device, false)) {
+        while (chance(device, 2) == 0 && step(device, LAST)) {
         }
     } else {
-        while (step(device, true)) {
+        while (step(device, FIRST)) {
         }
     }
     pthread_mutex_unlock(&device->turn);
@@ -93,7 +101,7 @@ void pkvi_cpu_schedule_enqueued(struct cpu_device *device)
 bool pkvi_cpu_schedule_step(struct cpu_device *device)
 {
     pthread_mutex_lock(&device->turn);
-    bool ran = step(device, false);
+    bool ran = step(device, LAST);
     pthread_mutex_unlock(&device->turn);
     return ran;
 }
@@ -113,7 +121,7 @@ void pkvi_cpu_schedule_drain(struct cpu_stream *stream)
 {
     struct cpu_device *device = stream->device;
     pthread_mutex_lock(&device->turn);
-    while (pkvi_ring_peek(&stream->ring) && step(device, false)) {
+    while (pkvi_ring_peek(&stream->ring) && step(device, LAST)) {
     }
     for (struct cpu_stream **link = &device->streams; *link; link = &(*link)->next) {
         if (*link == stream) {

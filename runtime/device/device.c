@@ -42,6 +42,10 @@ static enum pkv_status check_config(const struct pkv_device_config *config)
         return PKV_FAIL(PKV_ERR_INVALID, "schedule_first %u: no such kind of stream",
                         config->schedule_first);
     }
+    if (config->schedule_last > PKV_STORE + 1u) {
+        return PKV_FAIL(PKV_ERR_INVALID, "schedule_last %u: expected 0, or 1 + a kind of stream",
+                        config->schedule_last);
+    }
     return PKV_OK;
 }
 
