@@ -7,6 +7,10 @@
 
 #include "kernels/kernels.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 void pkvi_cost_norm(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_glu(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_rope_table(const void *args, struct pkv_cost *cost_out);
@@ -15,5 +19,9 @@ void pkvi_cost_append(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_attend(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_softcap(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_topk(const void *args, struct pkv_cost *cost_out);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

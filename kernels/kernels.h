@@ -15,6 +15,10 @@
 #include "pivotkv/impl/device_ops.h"
 #include "pivotkv/types.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define PKV_SPLIT_KEYS 256u
 #define PKV_ACT_BLOCK 32u /* input channels that share an activation scale */
 #define PKV_LINEAR_PARTS 4u
@@ -283,5 +287,9 @@ const char *pkvi_cpu_name(enum pkv_cpu cpu);
 
 /* The kernel of an operation in a CPU variant; never NULL for op < PKV_OP_COUNT. */
 const struct pkv_kernel *pkvi_cpu_kernel(enum pkv_cpu cpu, uint32_t op);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

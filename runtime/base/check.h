@@ -5,6 +5,10 @@
 
 #include "pivotkv/status.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Write the thread's message and return status; callers use PKV_FAIL. */
 enum pkv_status pkvi_fail(enum pkv_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -20,5 +24,9 @@ enum pkv_status pkvi_fail(enum pkv_status status, const char *format, ...)
             return pkvi_try_status;                                                                \
         }                                                                                          \
     } while (0)
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
