@@ -1,0 +1,17 @@
+/* cuda_table.c: which operations have a CUDA kernel. Whoever adds one adds its line here. */
+#include "kernels/cuda/cuda.h"
+
+#include "kernels/kernels.h"
+
+/* X(PKV_OP_NORM, norm) ... */
+#define OPERATIONS(X)
+
+#define ENTRY(op, name) [op] = &pkvi_kernel_##name##_cuda,
+
+static const struct pkv_kernel *const kernels[PKV_OP_COUNT + 1] = {[PKV_OP_COUNT] = NULL,
+                                                                   OPERATIONS(ENTRY)};
+
+const struct pkv_kernel *pkvi_cuda_kernel(uint32_t op)
+{
+    return op < PKV_OP_COUNT ? kernels[op] : NULL;
+}
