@@ -4,7 +4,7 @@
 #include "kernels/kernels.h"
 
 /* X(PKV_OP_NORM, norm) ... */
-#define OPERATIONS(X)
+#define OPERATIONS(X) X(PKV_OP_SOFTCAP, softcap)
 
 #define ENTRY(op, name) [op] = &pkvi_kernel_##name##_cuda,
 
