@@ -4,7 +4,12 @@
 #include "kernels/kernels.h"
 
 /* X(PKV_OP_NORM, norm) ... */
-#define OPERATIONS(X) X(PKV_OP_SOFTCAP, softcap)
+#define OPERATIONS(X)                                                                              \
+    X(PKV_OP_NORM, norm)                                                                           \
+    X(PKV_OP_ROPE_TABLE, rope_table)                                                               \
+    X(PKV_OP_ROPE, rope)                                                                           \
+    X(PKV_OP_SOFTCAP, softcap)                                                                     \
+    X(PKV_OP_TOPK, topk)
 
 #define ENTRY(op, name) [op] = &pkvi_kernel_##name##_cuda,
 

@@ -10,9 +10,9 @@ static void test_rope_table__far_positions__angles_in_double(void **state)
 {
     (void)state;
     enum { ROWS = 40, PAIRS = 37 };
-    int32_t position[ROWS];
-    double freq[PAIRS];
-    float table[ROWS * PAIRS * 2];
+    int32_t *position = pkvt_alloc(ROWS * sizeof *position);
+    double *freq = pkvt_alloc(PAIRS * sizeof *freq);
+    float *table = pkvt_alloc(ROWS * PAIRS * 2 * sizeof *table);
     for (int32_t r = 0; r < ROWS; r++) {
         position[r] = r * 26000;
     }
@@ -34,6 +34,9 @@ static void test_rope_table__far_positions__angles_in_double(void **state)
             assert_true(fabs(table[2 * i + 1] - 1.25 * sin(angle)) < 1.3e-7);
         }
     }
+    free(position);
+    free(freq);
+    free(table);
 }
 
 struct shape {

@@ -95,8 +95,9 @@ static void test_topk__ascending_and_infinite__as_sorted(void **state)
 {
     (void)state;
     enum { COLS = 4096, K = 7 };
-    float x[COLS], values[K], lse = NAN;
-    int32_t ids[K];
+    float *x = pkvt_alloc(COLS * sizeof *x), *values = pkvt_alloc(K * sizeof *values);
+    float *lse = pkvt_alloc(sizeof *lse);
+    int32_t *ids = pkvt_alloc(K * sizeof *ids);
     PKVT_FOR_EACH_CPU(cpu)
     {
         for (uint32_t i = 0; i < COLS; i++) {
@@ -105,13 +106,17 @@ static void test_topk__ascending_and_infinite__as_sorted(void **state)
         struct pkv_args_topk args = {.x = pkvi_addr(x),
                                      .ids = pkvi_addr(ids),
                                      .values = pkvi_addr(values),
-                                     .lse = pkvi_addr(&lse),
+                                     .lse = pkvi_addr(lse),
                                      .rows = 1,
                                      .cols = COLS,
                                      .k = K};
         pkvt_run(cpu, PKV_OP_TOPK, &args, 1);
-        check_row(x, COLS, K, ids, values, lse);
+        check_row(x, COLS, K, ids, values, *lse);
     }
+    free(x);
+    free(values);
+    free(lse);
+    free(ids);
 }
 
 int main(void)
