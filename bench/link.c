@@ -156,10 +156,7 @@ static enum pkv_status open_device(struct link *link)
     config.link_latency_us = o->link_latency_us;
     struct pkvi_word name = pkvi_choice_word(DEVICES, o->device);
     enum pkv_status status =
-        pkv_device_open(o->device == 0 ? "cuda" : name.text, &config, &link->device);
-    if (status == PKV_ERR_UNSUPPORTED && o->device == 0) {
-        status = pkv_device_open("cpu", &config, &link->device);
-    }
+        pkvi_engine_open_device(name.text, &config, &link->device, &link->why_cpu);
     return status == PKV_OK ? pkv_device_query(link->device, &link->info) : status;
 }
 
@@ -328,6 +325,7 @@ static int run(struct link *link)
     if (open_all(link) != PKV_OK) {
         return pkvi_say_library_failure();
     }
+    pkvi_engine_say_why(&link->why_cpu);
     pkvi_say_note("memory   %s on the host, %s on the device; %u cells, %lld rounds, seed %lld",
                   pkvi_size_text(link->host_bytes).text, pkvi_size_text(link->device_bytes).text,
                   link->cell_count, (long long)link->options.repeats,

@@ -14,6 +14,7 @@
 #include "kernels/kernels.h"
 #include "offload/host_arena.h"
 #include "runtime/base/topo.h"
+#include "runtime/cli/engine.h"
 #include "runtime/cli/options.h"
 #include "runtime/device/device.h"
 #include "runtime/device/profile.h"
@@ -125,6 +126,7 @@ struct link {
     struct pkvi_topo *topo;
     struct pkv_device *device;
     struct pkv_device_info info;
+    struct pkvi_engine_why why_cpu;
     uint32_t nodes[LINK_NODES_MOST], node_count; /* host memory; [0] is the device's, if known */
     uint64_t region_bytes, target_ns;            /* of a region, of a sample */
     uint32_t pairs;                              /* 2 if both directions are measured at once */

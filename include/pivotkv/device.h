@@ -43,8 +43,9 @@ struct pkv_device_info {
     const char *variant; /* kernels: "avx2", ... */
     uint32_t threads, caps;
     uint64_t memory_total_bytes, memory_free_bytes;
-    int32_t numa_node; /* -1 = unknown */
-    double link_gbps;  /* sim: large copies from host memory, 1e9 bytes a second; else 0 */
+    int32_t numa_node;        /* -1 = unknown */
+    double link_gbps;         /* sim: large copies from host memory, 1e9 bytes a second; else 0 */
+    uint64_t host_free_bytes; /* for pinned and other host memory; 0: the device's memory is that */
 };
 
 PKV_API struct pkv_device_config pkv_device_config_default(void);

@@ -7,21 +7,21 @@ static enum pkv_status no_device(cudaError_t error, const char *what)
 {
     if (error == cudaErrorNoDevice) {
         return PKV_FAIL(PKV_ERR_UNSUPPORTED,
-                        "no CUDA device: the driver is here but shows no GPU (in a container: "
+                        "device 'cuda': the NVIDIA driver shows no GPU (in a container: "
                         "docker run --gpus all; CUDA_VISIBLE_DEVICES may hide it)");
     }
     int driver = 0, runtime = 0;
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0 &&
         cudaRuntimeGetVersion(&runtime) == cudaSuccess) {
         return PKV_FAIL(PKV_ERR_UNSUPPORTED,
-                        "no CUDA device: the NVIDIA driver supports CUDA %d.%d, this build needs "
+                        "device 'cuda': the NVIDIA driver supports CUDA %d.%d, this build needs "
                         "%d.%d or newer (%s)",
                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10,
                         what);
     }
     return PKV_FAIL(PKV_ERR_UNSUPPORTED,
-                    "no CUDA device: no NVIDIA driver on this machine (libcuda.so.1 is missing; "
-                    "in a container: docker run --gpus all)");
+                    "device 'cuda': no NVIDIA driver on this machine (libcuda.so.1 is missing; in "
+                    "a container: docker run --gpus all)");
 }
 
 enum pkv_status pkvi_cuda_check(cudaError_t error, const char *what)

@@ -115,6 +115,28 @@ bool pkvi_engine_needs_text(const struct pkvi_engine *engine, const char *advice
     return false;
 }
 
+enum pkv_status pkvi_engine_open_device(const char *name, const struct pkv_device_config *config,
+                                        struct pkv_device **device_out,
+                                        struct pkvi_engine_why *why_out)
+{
+    if (strcmp(name, "auto") != 0) {
+        return pkv_device_open(name, config, device_out);
+    }
+    enum pkv_status status = pkv_device_open("cuda", config, device_out);
+    if (status != PKV_ERR_UNSUPPORTED) {
+        return status;
+    }
+    (void)snprintf(why_out->text, sizeof why_out->text, "%s", pkv_error_text());
+    return pkv_device_open("cpu", config, device_out);
+}
+
+void pkvi_engine_say_why(const struct pkvi_engine_why *why)
+{
+    if (why->text[0] != '\0') {
+        pkvi_say_note("%-9sauto took the cpu: %s", "", why->text);
+    }
+}
+
 static enum pkv_status open_device(struct pkvi_engine *engine,
                                    const struct pkvi_engine_options *options)
 {
@@ -130,12 +152,7 @@ static enum pkv_status open_device(struct pkvi_engine *engine,
         return pkv_device_open("sim", &config, &engine->device);
     }
     struct pkvi_word name = pkvi_choice_word(PKV_ENGINE_DEVICES, options->device);
-    if (strcmp(name.text, "auto") != 0) {
-        return pkv_device_open(name.text, &config, &engine->device);
-    }
-    enum pkv_status status = pkv_device_open("cuda", &config, &engine->device);
-    return status == PKV_ERR_UNSUPPORTED ? pkv_device_open("cpu", &config, &engine->device)
-                                         : status;
+    return pkvi_engine_open_device(name.text, &config, &engine->device, &engine->why_cpu);
 }
 
 bool pkvi_engine_open_model(struct pkvi_engine *engine, const struct pkvi_engine_options *options,
@@ -183,6 +200,7 @@ static void say_plan(const struct pkvi_engine *engine, const struct pkv_session_
                   model->layers, model->weight_types);
     pkvi_say_note("device   %s %s, %u threads", engine->device_info.name,
                   engine->device_info.variant, engine->device_info.threads);
+    pkvi_engine_say_why(&engine->why_cpu);
     pkvi_say_note("context  %u x %u tokens, K and V in %s", config->sequences,
                   engine->context_tokens, pkv_kv_type_name(config->kv_type));
     for (uint32_t i = 0; i < plan->line_count; i++) {

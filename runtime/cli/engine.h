@@ -38,12 +38,18 @@ struct pkvi_option_set pkvi_engine_quiet_option(struct pkvi_engine_options *opti
 /* After parsing: PKV_GO_ON, or the exit code after one line about a missing -m. */
 int pkvi_engine_check(const struct pkvi_engine_options *options);
 
+/* Why "auto" took the cpu device; "" where it did not. */
+struct pkvi_engine_why {
+    char text[512];
+};
+
 struct pkvi_engine {
     char *path;
     struct pkv_tokenizer *tokenizer;
     struct pkv_tokenizer_info text;
     struct pkv_device *device;
     struct pkv_device_info device_info;
+    struct pkvi_engine_why why_cpu;
     struct pkv_model *model;
     struct pkv_model_info model_info;
     struct pkv_session *session;
@@ -61,6 +67,12 @@ struct pkvi_engine {
 bool pkvi_engine_open_path(struct pkvi_engine *engine, const struct pkvi_engine_options *options);
 /* That, and the tokenizer. */
 bool pkvi_engine_open_text(struct pkvi_engine *engine, const struct pkvi_engine_options *options);
+/* By name, or "auto": cuda where there is a GPU, else cpu; *why_out is written in that case. */
+enum pkv_status pkvi_engine_open_device(const char *name, const struct pkv_device_config *config,
+                                        struct pkv_device **device_out,
+                                        struct pkvi_engine_why *why_out);
+void pkvi_engine_say_why(const struct pkvi_engine_why *why); /* a note, where there is something */
+
 /* The device, and of the model its shape: weights come when a session is opened, so that what does
  * not fit is refused before they are read. */
 bool pkvi_engine_open_model(struct pkvi_engine *engine, const struct pkvi_engine_options *options,

@@ -10,7 +10,19 @@
 #define MAX_THREADS 1024u
 #define MAX_LATENCY_US 1e6
 
-static const struct pkv_device_ops *const devices[] = {&pkvi_cpu_device_ops, &pkvi_sim_device_ops};
+#ifdef PKV_HAVE_CUDA
+#define DEVICES "cpu, cuda, sim"
+#else
+#define DEVICES "cpu, sim"
+#endif
+
+static const struct pkv_device_ops *const devices[] = {
+    &pkvi_cpu_device_ops,
+#ifdef PKV_HAVE_CUDA
+    &pkvi_cuda_device_ops,
+#endif
+    &pkvi_sim_device_ops,
+};
 
 struct pkv_device_config pkv_device_config_default(void)
 {
@@ -85,7 +97,7 @@ enum pkv_status pkv_device_open(const char *name, const struct pkv_device_config
             return pkvi_device_open_ops(devices[i], config, NULL, device_out);
         }
     }
-    return PKV_FAIL(PKV_ERR_UNSUPPORTED, "device '%.64s' is not in this build; it has: cpu, sim",
+    return PKV_FAIL(PKV_ERR_UNSUPPORTED, "device '%.64s' is not in this build; it has: " DEVICES,
                     name);
 }
 

@@ -58,5 +58,8 @@ enum pkv_status pkvi_event_elapsed(struct pkv_event *begin, struct pkv_event *en
 /* Tables. */
 extern const struct pkv_device_ops pkvi_cpu_device_ops;
 extern const struct pkv_device_ops pkvi_sim_device_ops;
+#ifdef PKV_HAVE_CUDA
+extern const struct pkv_device_ops pkvi_cuda_device_ops;
+#endif
 
 #endif

@@ -417,18 +417,26 @@ static enum pkv_status fill_plan(struct pkv_session *s, struct pkv_memory_plan *
     plan->device_available_bytes = loaded + device.memory_free_bytes;
     plan->pinned_asked_bytes =
         s->pinned_bytes + tier->upload_bytes + tier->host_bytes + tier->parked_bytes;
-    plan->pinned_available_bytes = device.memory_free_bytes;
+    const bool one_memory = device.host_free_bytes == 0;
+    const uint64_t free_bytes = device.memory_free_bytes;
+    const uint64_t host_free_bytes = one_memory ? free_bytes : device.host_free_bytes;
+    plan->pinned_available_bytes = host_free_bytes;
     plan->pageable_asked_bytes = pageable_bytes(s);
-    plan->pageable_available_bytes = device.memory_free_bytes;
+    plan->pageable_available_bytes = host_free_bytes;
     uint64_t limit = s->config.kv_device_bytes;
     if (limit > 0 && kv_bytes(s) > limit) {
         return refuse_kv(s, limit, "the limit for them");
     }
-    uint64_t other = weights - loaded + s->work_bytes + s->pinned_bytes + tier->upload_bytes +
-                     tier->host_bytes + tier->parked_bytes + tier->device_bytes - kv_bytes(s);
-    uint64_t free_bytes = device.memory_free_bytes;
+    const uint64_t other = weights - loaded + s->work_bytes + tier->device_bytes - kv_bytes(s) +
+                           (one_memory ? plan->pinned_asked_bytes : 0);
     if (other + kv_bytes(s) > free_bytes) {
         return refuse_kv(s, free_bytes > other ? free_bytes - other : 0, "the device");
+    }
+    if (!one_memory && plan->pinned_asked_bytes > host_free_bytes) {
+        const struct size_text asked = size_text(plan->pinned_asked_bytes);
+        const struct size_text left = size_text(host_free_bytes);
+        return PKV_FAIL(PKV_ERR_NO_MEMORY, "%s of pinned host memory asked, %s available",
+                        asked.text, left.text);
     }
     plan->device_granted_bytes = plan->device_asked_bytes;
     plan->pinned_granted_bytes = plan->pinned_asked_bytes;

@@ -70,7 +70,11 @@ struct pkv_device_ops {
     void (*stream_close)(struct pkv_stream *stream);
     enum pkv_status (*stream_sync)(struct pkv_stream *stream);
 
-    /* Spans are copied at the call; a span may go host-device, device-host or device-device. */
+    /*
+     * Spans are copied at the call; a span may go host-device, device-host or device-device. Those
+     * of one call may run in any order: none may write what another reads or writes. Host memory
+     * that is not pinned may make the call wait.
+     */
     enum pkv_status (*copy_async)(struct pkv_stream *stream, const struct pkv_span *spans,
                                   uint32_t count);
     const struct pkv_kernel *(*kernel)(struct pkv_device *device, uint32_t op);
