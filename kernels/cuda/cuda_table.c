@@ -8,6 +8,7 @@
     X(PKV_OP_NORM, norm)                                                                           \
     X(PKV_OP_ROPE_TABLE, rope_table)                                                               \
     X(PKV_OP_ROPE, rope)                                                                           \
+    X(PKV_OP_APPEND, append)                                                                       \
     X(PKV_OP_SOFTCAP, softcap)                                                                     \
     X(PKV_OP_TOPK, topk)
 

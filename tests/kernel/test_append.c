@@ -57,11 +57,10 @@ static void check_case(uint32_t cpu, enum pkv_kv_type type, uint32_t kv_heads, u
     uint8_t *scalar = pkvt_alloc(bytes);
     memcpy(scalar, c.pages[0], bytes);
     memset(c.pages[0], 0xff, bytes);
-    struct pkv_row_span spans[] = {
-        {.first_row = 0, .rows = 1, .first_position = 0},
-        {.first_row = 1, .rows = 33, .first_position = 1},
-        {.first_row = 34, .rows = 41, .first_position = 34},
-    };
+    struct pkv_row_span *spans = pkvt_alloc(3 * sizeof *spans);
+    spans[0] = (struct pkv_row_span){.first_row = 0, .rows = 1, .first_position = 0};
+    spans[1] = (struct pkv_row_span){.first_row = 1, .rows = 33, .first_position = 1};
+    spans[2] = (struct pkv_row_span){.first_row = 34, .rows = 41, .first_position = 34};
     struct pkv_args_append args = {.k = pkvi_addr(c.k[0]),
                                    .v = pkvi_addr(c.v[0]),
                                    .views = pkvi_addr(c.views),
@@ -76,6 +75,7 @@ static void check_case(uint32_t cpu, enum pkv_kv_type type, uint32_t kv_heads, u
     pkvt_run(cpu, PKV_OP_APPEND, &args, 2);
     assert_memory_equal(c.pages[0], scalar, bytes);
     free(scalar);
+    free(spans);
     pkvt_kv_case_close(&c);
 }
 
@@ -96,39 +96,56 @@ static void test_append__every_variant_type_and_shape__right_bytes(void **state)
     }
 }
 
+/* All that a kernel reads and writes, in memory that every device reaches. */
+struct one_entry {
+    float x[32];
+    uint8_t entry[256];
+    pkv_addr page;
+    struct pkv_kv_view view;
+    struct pkv_row_span span;
+};
+
+static void append_one(uint32_t cpu, enum pkv_kv_type type, struct one_entry *one)
+{
+    one->page = pkvi_addr(one->entry);
+    one->view = (struct pkv_kv_view){
+        .page = pkvi_addr(&one->page), .head_stride = 1, .page_stride = 1, .ring_pages = 1};
+    one->span = (struct pkv_row_span){.rows = 1};
+    struct pkv_args_append args = {.k = pkvi_addr(one->x),
+                                   .v = pkvi_addr(one->x),
+                                   .views = pkvi_addr(&one->view),
+                                   .spans = pkvi_addr(&one->span),
+                                   .kv_type = type,
+                                   .span_count = 1,
+                                   .rows = 1,
+                                   .kv_heads = 1,
+                                   .head_dim = 32,
+                                   .k_stride = 32,
+                                   .v_stride = 32};
+    pkvt_run(cpu, PKV_OP_APPEND, &args, 1);
+}
+
 /* Subnormals, overflow, signed zero and NaN as the scalar conversion has them. */
 static void test_append__special_values__as_the_scalar_conversion(void **state)
 {
     (void)state;
-    float x[32] = {0.0f,   -0.0f,    1e-8f,   -6e-8f,     3e-5f, 65504.0f, 65519.9f, 65520.0f,
-                   -1e30f, INFINITY, -1e-30f, 1.0009766f, 0.1f,  1e-45f,   2048.5f,  -2049.5f};
+    static const float x[32] = {0.0f,     -0.0f,    1e-8f,   -6e-8f,   3e-5f,   65504.0f,
+                                65519.9f, 65520.0f, -1e30f,  INFINITY, -1e-30f, 1.0009766f,
+                                0.1f,     1e-45f,   2048.5f, -2049.5f};
+    struct one_entry *scalar = pkvt_alloc(sizeof *scalar), *other = pkvt_alloc(sizeof *other);
+    memcpy(scalar->x, x, sizeof x);
+    memcpy(other->x, x, sizeof x);
     PKVT_FOR_EACH_CPU(cpu)
     {
-        for (uint32_t type = PKV_KV_F16; type <= PKV_KV_F32; type++) {
-            uint8_t entry[2][256], *memory[2] = {entry[0], entry[1]};
-            uint32_t which[2] = {PKV_CPU_SCALAR, cpu};
-            for (uint32_t i = 0; i < 2; i++) {
-                pkv_addr page = pkvi_addr(memory[i]);
-                struct pkv_kv_view view = {
-                    .page = pkvi_addr(&page), .head_stride = 1, .page_stride = 1, .ring_pages = 1};
-                struct pkv_row_span span = {.rows = 1};
-                struct pkv_args_append args = {.k = pkvi_addr(x),
-                                               .v = pkvi_addr(x),
-                                               .views = pkvi_addr(&view),
-                                               .spans = pkvi_addr(&span),
-                                               .kv_type = (enum pkv_kv_type)type,
-                                               .span_count = 1,
-                                               .rows = 1,
-                                               .kv_heads = 1,
-                                               .head_dim = 32,
-                                               .k_stride = 32,
-                                               .v_stride = 32};
-                pkvt_run(which[i], PKV_OP_APPEND, &args, 1);
-            }
-            assert_memory_equal(entry[0], entry[1],
-                                pkvi_kv_entry_bytes((enum pkv_kv_type)type, 32));
+        for (uint32_t type = 0; type < PKV_KV_TYPE_COUNT; type++) {
+            const uint32_t bytes = pkvi_kv_entry_bytes((enum pkv_kv_type)type, 32);
+            append_one(PKV_CPU_SCALAR, (enum pkv_kv_type)type, scalar);
+            append_one(cpu, (enum pkv_kv_type)type, other);
+            assert_memory_equal(scalar->entry, other->entry, bytes);
         }
     }
+    free(scalar);
+    free(other);
 }
 
 int main(void)

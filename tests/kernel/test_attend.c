@@ -25,7 +25,7 @@ struct shape {
 /* One step: its rows, arguments and results. */
 struct step {
     struct pkvt_kv_case kv;
-    struct pkv_row_span spans[4];
+    struct pkv_row_span *spans; /* [4] */
     float *q;
     struct pkv_args_attend args;
 };
@@ -39,6 +39,7 @@ static void step_open(struct step *step, const struct shape *s, uint32_t threads
                                  .sequences = s->spans,
                                  .ring_pages = s->ring_pages}};
     uint32_t rows = 0, max_keys = 0;
+    step->spans = pkvt_alloc(4 * sizeof *step->spans);
     for (uint32_t i = 0; i < s->spans; i++) {
         uint32_t keys = s->span[i].first_position + s->span[i].rows;
         step->kv.tokens[i] = keys;
@@ -75,6 +76,7 @@ static void step_close(struct step *step)
 {
     pkvt_kv_case_close(&step->kv);
     free(step->q);
+    free(step->spans);
     pkvt_act_free(&step->args.out);
     free(PKV_AT(void, step->args.lse));
     free(PKV_AT(void, step->args.scratch));
@@ -153,14 +155,15 @@ static void check_values(const struct step *step, const char *what)
 static void check_alone(const struct step *step, uint32_t cpu, uint32_t row, const char *what)
 {
     struct pkv_args_attend args = step->args;
-    struct pkv_row_span span = *span_of(step, row);
+    struct pkv_row_span *span = pkvt_alloc(sizeof *span);
     uint64_t width = (uint64_t)args.heads * args.head_dim;
     float *out = pkvt_alloc(width * sizeof *out), *lse = pkvt_alloc(args.heads * sizeof *lse);
-    span.first_position += row - span.first_row;
-    span.first_row = 0;
-    span.rows = 1;
+    *span = *span_of(step, row);
+    span->first_position += row - span->first_row;
+    span->first_row = 0;
+    span->rows = 1;
     args.q += (uint64_t)row * args.q_stride * sizeof(float);
-    args.spans = pkvi_addr(&span);
+    args.spans = pkvi_addr(span);
     args.out = (struct pkv_act){.cols = (uint32_t)width, .f32 = pkvi_addr(out)};
     args.lse = pkvi_addr(lse);
     args.rows = args.span_count = 1;
@@ -175,6 +178,7 @@ static void check_alone(const struct step *step, uint32_t cpu, uint32_t row, con
     }
     free(out);
     free(lse);
+    free(span);
 }
 
 /* A launch a span, with all rows of the step: the same bits, and other spans' rows stay. */
@@ -310,7 +314,7 @@ static void test_attend__window_and_softcap__close_and_equal(void **state)
  * in copies, all others in a ring of their own; a page table entry that must not be read crashes.
  */
 struct away {
-    struct pkv_kv_view view;
+    struct pkv_kv_view *view;
     pkv_addr *page;    /* of the view */
     uint8_t *copies;   /* every page, by page and KV head */
     pkv_addr *tile;    /* table of the tile at hand */
@@ -337,11 +341,12 @@ static void away_open(struct away *away, const struct step *step, struct pkvt_rn
     away->page = pkvt_alloc((uint64_t)ring * (heads + 1) * sizeof *away->page);
     away->tile = pkvt_alloc((uint64_t)pages * away->stride * sizeof *away->tile);
     away->copies = pkvt_alloc(pages * heads * away->page_bytes);
-    away->view = (struct pkv_kv_view){.page = pkvi_addr(away->page),
-                                      .head_stride = 1,
-                                      .page_stride = heads + 1,
-                                      .ring_pages = ring,
-                                      .first_page = first};
+    away->view = pkvt_alloc(sizeof *away->view);
+    *away->view = (struct pkv_kv_view){.page = pkvi_addr(away->page),
+                                       .head_stride = 1,
+                                       .page_stride = heads + 1,
+                                       .ring_pages = ring,
+                                       .first_page = first};
     for (uint32_t i = 0; i < ring * (heads + 1); i++) {
         away->page[i] = AWAY_NOWHERE;
     }
@@ -359,6 +364,7 @@ static void away_open(struct away *away, const struct step *step, struct pkvt_rn
 
 static void away_close(struct away *away)
 {
+    free(away->view);
     free(away->page);
     free(away->tile);
     free(away->copies);
@@ -367,7 +373,7 @@ static void away_close(struct away *away)
 /* A tile for the keys of a launch: no more pages than it needs, none where it needs none. */
 static struct pkv_kv_tile away_tile(const struct away *away, uint32_t key_begin, uint32_t key_end)
 {
-    uint32_t begin = key_begin / PKV_PAGE_TOKENS, end = away->view.first_page;
+    uint32_t begin = key_begin / PKV_PAGE_TOKENS, end = away->view->first_page;
     if (key_end > 0 && key_end / PKV_PAGE_TOKENS < end) {
         end = key_end / PKV_PAGE_TOKENS;
     }
@@ -427,7 +433,7 @@ static void run_ranges(const struct pkv_args_attend *whole, const struct away *a
         args.key_begin = cut[range];
         args.key_end = args.carry_out ? cut[range + 1] : 0;
         if (away) {
-            args.views = pkvi_addr(&away->view);
+            args.views = pkvi_addr(away->view);
             args.tile = away_tile(away, args.key_begin, args.key_end);
         }
         pkvt_run(cpu, PKV_OP_ATTEND, &args, threads);

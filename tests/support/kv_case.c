@@ -36,15 +36,16 @@ void pkvt_kv_case_open(struct pkvt_kv_case *c, uint64_t seed)
     struct pkvt_rng rng = {seed};
     c->stride = c->kv_heads * c->head_dim + 5;
     c->views = pkvt_alloc(c->sequences * sizeof *c->views);
+    struct pkv_row_span *span = pkvt_alloc(sizeof *span);
     for (uint32_t s = 0; s < c->sequences; s++) {
         open_pages(c, s, &rng);
         c->k[s] = pkvt_normal(&rng, (uint64_t)c->tokens[s] * c->stride, 1.0f);
         c->v[s] = pkvt_normal(&rng, (uint64_t)c->tokens[s] * c->stride, 1.0f);
-        struct pkv_row_span span = {.view = s, .rows = c->tokens[s]};
+        *span = (struct pkv_row_span){.view = s, .rows = c->tokens[s]};
         struct pkv_args_append args = {.k = pkvi_addr(c->k[s]),
                                        .v = pkvi_addr(c->v[s]),
                                        .views = pkvi_addr(c->views),
-                                       .spans = pkvi_addr(&span),
+                                       .spans = pkvi_addr(span),
                                        .kv_type = c->type,
                                        .span_count = 1,
                                        .rows = c->tokens[s],
@@ -54,6 +55,7 @@ void pkvt_kv_case_open(struct pkvt_kv_case *c, uint64_t seed)
                                        .v_stride = c->stride};
         pkvt_run(PKV_CPU_SCALAR, PKV_OP_APPEND, &args, 1);
     }
+    free(span);
 }
 
 void pkvt_kv_case_close(struct pkvt_kv_case *c)
