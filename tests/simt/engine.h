@@ -53,6 +53,7 @@ struct Stand {
 };
 bool stand(Stand *stand_out);
 unsigned block_count();
+void may_yield();
 const char *variable(const char *name); /* of the environment, or NULL */
 uint64_t number(const char *name, uint64_t otherwise);
 

@@ -1,4 +1,4 @@
-/* kernel_test.c: running one operation in every CPU variant this machine has. */
+/* kernel_test.c: running one operation in every variant this machine has. */
 #include "tests/support/kernel_test.h"
 
 #include <math.h>
@@ -6,23 +6,31 @@
 #include <string.h>
 
 #include "runtime/base/thread.h"
+#include "tests/support/cuda_variant.h"
 #include "tests/support/simde.h"
 
 #define MAX_THREADS 8
 
 uint32_t pkvt_next_cpu(uint32_t cpu)
 {
+    if (pkvt_cuda_here()) {
+        return cpu < PKVT_CPU_CUDA ? PKVT_CPU_CUDA : PKVT_CPU_CUDA + 1;
+    }
     do {
         cpu++;
     } while (!(cpu > PKV_CPU_NEON || pkvi_cpu_supports((enum pkv_cpu)cpu)));
     if (cpu == PKVT_CPU_SIMDE && !pkvt_simde_kernel(PKV_OP_LINEAR)) {
         cpu++;
     }
-    return cpu;
+    return cpu == PKVT_CPU_CUDA ? cpu + 1 : cpu;
 }
 
 void pkvt_run(uint32_t cpu, uint32_t op, const void *args, uint32_t threads)
 {
+    if (cpu == PKVT_CPU_CUDA) {
+        pkvt_cuda_run(op, args);
+        return;
+    }
     static struct pkvi_pool *pools[MAX_THREADS + 1];
     assert_in_range(threads, 1, MAX_THREADS);
     if (!pools[threads]) {
@@ -40,7 +48,8 @@ void pkvt_run(uint32_t cpu, uint32_t op, const void *args, uint32_t threads)
 
 void *pkvt_alloc(uint64_t bytes)
 {
-    void *memory = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    void *memory =
+        pkvt_cuda_here() ? pkvt_cuda_alloc(bytes) : aligned_alloc(64, (bytes + 127) / 64 * 64);
     if (!memory) {
         fail_msg("no memory for %lu bytes", (unsigned long)bytes);
         return NULL;

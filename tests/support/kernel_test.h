@@ -1,4 +1,4 @@
-/* kernel_test.h: running one operation in every CPU variant this machine has. */
+/* kernel_test.h: running one operation in every variant this machine has. */
 #ifndef PKV_KERNEL_TEST_H
 #define PKV_KERNEL_TEST_H
 
@@ -8,18 +8,20 @@
 
 /* A variant beside those of enum pkv_cpu: the AVX-512 kernels made of SIMDe. */
 #define PKVT_CPU_SIMDE (PKV_CPU_NEON + 1u)
+/* The CUDA kernels; the one variant of programs that have it (tests/support/cuda_variant.h). */
+#define PKVT_CPU_CUDA (PKV_CPU_NEON + 2u)
 
 /* for (uint32_t cpu = ...): every variant but AUTO that runs here. */
 #define PKVT_FOR_EACH_CPU(cpu)                                                                     \
-    for (uint32_t cpu = pkvt_next_cpu(PKV_CPU_AUTO); cpu <= PKVT_CPU_SIMDE;                        \
-         cpu = pkvt_next_cpu(cpu))
+    for (uint32_t cpu = pkvt_next_cpu(PKV_CPU_AUTO); cpu <= PKVT_CPU_CUDA; cpu = pkvt_next_cpu(cpu))
 
 uint32_t pkvt_next_cpu(uint32_t cpu);
 
 /* Launch with a pool of `threads`. The args struct is passed by address. */
 void pkvt_run(uint32_t cpu, uint32_t op, const void *args, uint32_t threads);
 
-/* Memory that fails the test when it cannot be had. Filled with a pattern that reads as NaN. */
+/* Memory that fails the test when it cannot be had, for free(). Filled with a pattern that reads as
+ * NaN. Everything that a kernel reads or writes comes from here: no GPU reaches anything else. */
 void *pkvt_alloc(uint64_t bytes);
 
 /* Normal numbers. */

@@ -1,0 +1,20 @@
+/*
+ * cuda_variant.h: the CUDA kernels as a variant of the conformance tests, in programs that are
+ * compiled with PKV_TEST_CUDA: on fibers (cmake/simt.cmake), or on a card.
+ */
+#ifndef PKV_TEST_CUDA_VARIANT_H
+#define PKV_TEST_CUDA_VARIANT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Is this such a program? The functions below fail the test in others. */
+bool pkvt_cuda_here(void);
+
+/* Runs and waits. The operation has a CUDA kernel. */
+void pkvt_cuda_run(uint32_t op, const void *args);
+
+/* Memory that kernels reach; of the exact size, so that its end is guarded. NULL: none. */
+void *pkvt_cuda_alloc(uint64_t bytes);
+
+#endif
