@@ -9,6 +9,7 @@
     X(PKV_OP_ROPE_TABLE, rope_table)                                                               \
     X(PKV_OP_ROPE, rope)                                                                           \
     X(PKV_OP_APPEND, append)                                                                       \
+    X(PKV_OP_ATTEND, attend)                                                                       \
     X(PKV_OP_SOFTCAP, softcap)                                                                     \
     X(PKV_OP_TOPK, topk)
 
