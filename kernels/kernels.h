@@ -4,7 +4,8 @@
  * Shapes are row-major, slowest axis first. All addresses are device memory unless said otherwise.
  * A *row* is one token of one sequence in the running step. Results of a row depend neither on how
  * many rows travel with it, nor on the number of threads (canonical order, per CPU variant):
- *   linear     each output sums its input blocks of 32 in ascending order;
+ *   linear     each output sums its input blocks of 32 in ascending order (CUDA: in one fixed order
+ *              up to 8 rows; more rows go through f16 and cuBLAS and may differ from these);
  *   attention  a score sums over the head's channels in ascending order; keys are handled in splits
  *              of PKV_SPLIT_KEYS at absolute positions, a split's values sum in ascending order,
  * and splits merge in ascending order by log-sum-exp.

@@ -10,6 +10,10 @@
 
 #include "kernels/kernels.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* What a unit may take at most, but for a group that it takes at least. */
 struct pkvi_linear_limits {
     uint64_t bytes; /* of packed weights */
@@ -36,5 +40,9 @@ struct pkvi_linear_unit pkvi_linear_unit(const struct pkvi_linear_plan *plan, ui
 void pkvi_cost_embed(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_quantize(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_linear(const void *args, struct pkv_cost *cost_out);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -9,6 +9,10 @@
 
 #include "kernels.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define PKV_PACK_ROWS 16u
 
 /* Values in one block of the file's format (1, 32 or 256), and its bytes. */
@@ -36,5 +40,9 @@ void pkvi_pack_rows(enum pkv_weight_type type, uint32_t rows, uint32_t cols, con
 
 /* One row of a packed matrix to float32: equal to pkvi_weight_dequantize() of the source row. */
 void pkvi_pack_dequantize_row(const struct pkv_matrix *matrix, uint32_t row, float *out);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -25,6 +25,13 @@
 
 #include "kernels/pack.h"
 
+#ifdef __cplusplus
+extern "C" {
+#define PKV_TABLE static constexpr /* CUDA kernels compute with it at compile time */
+#else
+#define PKV_TABLE static const
+#endif
+
 #define PKV_SUB_VALUES 32u /* values that share an activation scale */
 
 struct pkvi_layout {
@@ -37,20 +44,21 @@ struct pkvi_layout {
     uint16_t record_bytes; /* a multiple of 32 */
 };
 
-static const struct pkvi_layout pkvi_layouts[PKV_W_COUNT] = {
-    [PKV_W_F32] = {1, 0, 0, 0, 0, 0, 64},
-    [PKV_W_F16] = {1, 0, 0, 0, 0, 0, 32},
-    [PKV_W_BF16] = {1, 0, 0, 0, 0, 0, 32},
-    [PKV_W_Q4_0] = {32, 4, 0, 32, 8, 32, 256 + 32},
-    [PKV_W_Q4_1] = {32, 4, 0, 32, 0, 64, 256 + 64},
-    [PKV_W_Q5_0] = {32, 4, 1, 32, 16, 32, 320 + 32},
-    [PKV_W_Q5_1] = {32, 4, 1, 32, 0, 64, 320 + 64},
-    [PKV_W_Q8_0] = {32, 8, 0, 32, 0, 32, 512 + 32},
-    [PKV_W_Q2_K] = {256, 2, 0, 16, 0, 320, 8 * 128 + 320},
-    [PKV_W_Q3_K] = {256, 2, 1, 16, 4, 288, 8 * 192 + 288},
-    [PKV_W_Q4_K] = {256, 4, 0, 32, 0, 320, 8 * 256 + 320},
-    [PKV_W_Q5_K] = {256, 4, 1, 32, 0, 320, 8 * 320 + 320},
-    [PKV_W_Q6_K] = {256, 4, 2, 16, 32, 288, 8 * 384 + 288},
+/* By enum pkv_weight_type; without designators, for C++. */
+PKV_TABLE struct pkvi_layout pkvi_layouts[PKV_W_COUNT] = {
+    {1, 0, 0, 0, 0, 0, 64},                  /* f32 */
+    {1, 0, 0, 0, 0, 0, 32},                  /* f16 */
+    {1, 0, 0, 0, 0, 0, 32},                  /* bf16 */
+    {32, 4, 0, 32, 8, 32, 256 + 32},         /* q4_0 */
+    {32, 4, 0, 32, 0, 64, 256 + 64},         /* q4_1 */
+    {32, 4, 1, 32, 16, 32, 320 + 32},        /* q5_0 */
+    {32, 4, 1, 32, 0, 64, 320 + 64},         /* q5_1 */
+    {32, 8, 0, 32, 0, 32, 512 + 32},         /* q8_0 */
+    {256, 2, 0, 16, 0, 320, 8 * 128 + 320},  /* q2_K */
+    {256, 2, 1, 16, 4, 288, 8 * 192 + 288},  /* q3_K */
+    {256, 4, 0, 32, 0, 320, 8 * 256 + 320},  /* q4_K */
+    {256, 4, 1, 32, 0, 320, 8 * 320 + 320},  /* q5_K */
+    {256, 4, 2, 16, 32, 288, 8 * 384 + 288}, /* q6_K */
 };
 
 /* Bytes of a plane pair: 32 values of 16 rows. */
@@ -89,5 +97,9 @@ void pkvi_block_codes(enum pkv_weight_type type, const uint8_t *block, uint32_t 
 void pkvi_block_scales_q4k(const uint8_t packed[12], uint8_t scale[8], uint8_t min[8]);
 /* Factors of q3_K, 6 bits each in 12 bytes, 32 taken away. */
 void pkvi_block_scales_q3k(const uint8_t packed[12], int8_t scale[16]);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -5,7 +5,11 @@
 
 /* X(PKV_OP_NORM, norm) ... */
 #define OPERATIONS(X)                                                                              \
+    X(PKV_OP_EMBED, embed)                                                                         \
     X(PKV_OP_NORM, norm)                                                                           \
+    X(PKV_OP_QUANTIZE, quantize)                                                                   \
+    X(PKV_OP_LINEAR, linear)                                                                       \
+    X(PKV_OP_GLU, glu)                                                                             \
     X(PKV_OP_ROPE_TABLE, rope_table)                                                               \
     X(PKV_OP_ROPE, rope)                                                                           \
     X(PKV_OP_APPEND, append)                                                                       \

@@ -69,7 +69,8 @@ static void test_glu__sweep_of_gates__relative_error_small(void **state)
 {
     (void)state;
     enum { COUNT = 4001 };
-    float gate[COUNT], up[COUNT], out[COUNT];
+    float *gate = pkvt_alloc(sizeof(float[COUNT])), *up = pkvt_alloc(sizeof(float[COUNT]));
+    float *out = pkvt_alloc(sizeof(float[COUNT]));
     for (uint32_t i = 0; i < COUNT; i++) {
         gate[i] = -10.0f + (float)i * 0.005f;
         up[i] = 1.0f;
@@ -92,13 +93,21 @@ static void test_glu__sweep_of_gates__relative_error_small(void **state)
             }
         }
     }
+    free(gate);
+    free(up);
+    free(out);
 }
 
 static void test_glu__huge_gates__neither_nan_nor_lost(void **state)
 {
     (void)state;
-    float gate[8] = {-1e30f, -1000.0f, -89.0f, -88.0f, 88.0f, 89.0f, 1000.0f, 1e30f};
-    float up[8] = {1, 1, 1, 1, 1, 1, 1, 1}, out[8];
+    static const float gates[8] = {-1e30f, -1000.0f, -89.0f, -88.0f, 88.0f, 89.0f, 1000.0f, 1e30f};
+    float *gate = pkvt_alloc(sizeof gates), *up = pkvt_alloc(sizeof gates);
+    float *out = pkvt_alloc(sizeof gates);
+    for (uint32_t i = 0; i < 8; i++) {
+        gate[i] = gates[i];
+        up[i] = 1.0f;
+    }
     PKVT_FOR_EACH_CPU(cpu)
     {
         for (uint32_t kind = PKV_GLU_SILU; kind <= PKV_GLU_GELU; kind++) {
@@ -115,6 +124,9 @@ static void test_glu__huge_gates__neither_nan_nor_lost(void **state)
             }
         }
     }
+    free(gate);
+    free(up);
+    free(out);
 }
 
 int main(void)
