@@ -46,7 +46,7 @@ foreach(kernel ${kernels})
     list(APPEND PKV_SIMT_KERNELS ${source})
 endforeach()
 file(GLOB engine CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/simt/*.cpp)
-list(FILTER engine EXCLUDE REGEX "/(check|test_[a-z_]+)\\.cpp$")
+list(FILTER engine EXCLUDE REGEX "/(check|mistakes|mistakes_kernels)\\.cpp$")
 
 foreach(build plain asan check)
     add_library(simt_engine_${build} OBJECT ${engine} ${PROJECT_SOURCE_DIR}/kernels/cuda/cuda_check.c
@@ -59,7 +59,7 @@ foreach(build plain asan check)
     pkv_simt_defaults(simt_engine_${build} ${build})
     pkv_simt_defaults(simt_kernels_${build} ${build})
     target_compile_options(simt_kernels_${build} PRIVATE ${PKV_SIMT_KERNEL_FLAGS_${build}}
-        -Wno-shadow -Wno-conversion) # nvcc's warnings are those that count
+        -Wno-shadow -Wno-conversion -Wno-unknown-pragmas) # nvcc's warnings are those that count
 endforeach()
 
 # pkv_add_simt_program(NAME BUILD SOURCES...): linked with the engine in place of the CUDA runtime.
@@ -92,3 +92,21 @@ foreach(op ${PKV_SIMT_OPS})
         pkv_add_simt_test(simt.${op}.${build} $<TARGET_FILE:simt_${op}_${build}> ${PKV_SIMT_RUNS_${build}})
     endforeach()
 endforeach()
+
+# What the shim must notice itself: one program, a mistake a run.
+set(PKV_SIMT_MISTAKES)
+foreach(build plain asan check)
+    add_library(simt_mistakes_kernels_${build} OBJECT ${PROJECT_SOURCE_DIR}/tests/simt/mistakes_kernels.cpp)
+    pkv_simt_defaults(simt_mistakes_kernels_${build} ${build})
+    target_compile_options(simt_mistakes_kernels_${build} PRIVATE ${PKV_SIMT_KERNEL_FLAGS_${build}})
+    pkv_add_simt_program(simt_mistakes_${build} ${build} ${PROJECT_SOURCE_DIR}/tests/simt/mistakes.cpp
+        $<TARGET_OBJECTS:simt_mistakes_kernels_${build}> $<TARGET_OBJECTS:simt_kernels_${build}>)
+    list(APPEND PKV_SIMT_MISTAKES $<TARGET_FILE:simt_mistakes_${build}>)
+endforeach()
+if(Python3_FOUND)
+    foreach(table kernels host)
+        add_test(NAME simt.mistakes_${table} COMMAND ${Python3_EXECUTABLE}
+            ${PROJECT_SOURCE_DIR}/tests/simt/test_mistakes.py ${table} ${PKV_SIMT_MISTAKES})
+        set_tests_properties(simt.mistakes_${table} PROPERTIES LABELS simt TIMEOUT ${PKV_TEST_TIMEOUT})
+    endforeach()
+endif()
