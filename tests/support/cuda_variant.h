@@ -17,4 +17,7 @@ void pkvt_cuda_run(uint32_t op, const void *args);
 /* Memory that kernels reach; of the exact size, so that its end is guarded. NULL: none. */
 void *pkvt_cuda_alloc(uint64_t bytes);
 
+/* In programs for a card (PKV_TEST_CARD, cmake/gpu.cmake) what free() means. */
+void pkvt_cuda_free(void *memory);
+
 #endif
