@@ -28,7 +28,7 @@ enum pkv_status pkvi_cuda_mem_query(struct cuda_device *device, uint64_t *total_
     const bool computes = device->computes > 0;
     pthread_mutex_unlock(&device->lock);
     /* The first COMPUTE stream will take its workspaces. */
-    const uint64_t taken = computes ? 0 : CUDA_WORKSPACE_BYTES + device->blas_workspace_bytes;
+    const uint64_t taken = computes ? 0 : device->workspace_bytes + device->blas_workspace_bytes;
     uint64_t left = free_bytes > taken ? free_bytes - taken : 0;
     if (limit > 0) {
         left = limit - used < left ? limit - used : left;

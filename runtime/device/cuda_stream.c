@@ -139,16 +139,16 @@ static enum pkv_status open_compute(struct cuda_stream *stream)
 {
     struct cuda_device *device = stream->device;
     void *memory = NULL;
-    const cudaError_t error = cudaMalloc(&memory, CUDA_WORKSPACE_BYTES);
+    const cudaError_t error = cudaMalloc(&memory, device->workspace_bytes);
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         return PKV_FAIL(PKV_ERR_NO_MEMORY,
-                        "device memory: no %llu MiB left for the workspace of a compute stream",
-                        (unsigned long long)CUDA_WORKSPACE_BYTES >> 20);
+                        "device memory: no %llu bytes left for the workspace of a compute stream",
+                        (unsigned long long)device->workspace_bytes);
     }
     PKV_TRY(pkvi_cuda_result(device, error, "cudaMalloc of a workspace"));
     stream->native.workspace = pkvi_addr(memory);
-    stream->native.workspace_bytes = CUDA_WORKSPACE_BYTES;
+    stream->native.workspace_bytes = device->workspace_bytes;
     pkvi_cuda_blas_open(stream);
     pthread_mutex_lock(&device->lock);
     device->computes++;

@@ -14,6 +14,9 @@
 /* What NVIDIA advises for cuBLAS: 32 MiB from Hopper on, 4 MiB before. */
 #define BLAS_WORKSPACE_BYTES ((uint64_t)4 << 20)
 #define BLAS_WORKSPACE_90_BYTES ((uint64_t)32 << 20)
+/* For dequantised weights and activations; of a small limit on memory an eighth. */
+#define WORKSPACE_BYTES ((uint64_t)64 << 20)
+#define LEAST_WORKSPACE_BYTES ((uint64_t)1 << 20)
 #define OLDEST_MAJOR 7
 #define OLDEST_MINOR 5
 #define BATCH_DRIVER 12080 /* cudaMemcpyBatchAsync */
@@ -185,7 +188,14 @@ static enum pkv_status look_at(struct cuda_device *device)
     snprintf(device->variant, sizeof device->variant, "sm_%d%d", major, minor);
     device->multiprocessors = (uint32_t)processors;
     device->reads_host = maps && same_address;
+    device->workspace_bytes = WORKSPACE_BYTES;
     device->blas_workspace_bytes = major >= 9 ? BLAS_WORKSPACE_90_BYTES : BLAS_WORKSPACE_BYTES;
+    const uint64_t limit = device->config.memory_bytes;
+    if (limit > 0 && limit / 8 < WORKSPACE_BYTES) {
+        device->workspace_bytes =
+            limit / 8 > LEAST_WORKSPACE_BYTES ? limit / 8 : LEAST_WORKSPACE_BYTES;
+        device->blas_workspace_bytes = LEAST_WORKSPACE_BYTES;
+    }
     device->has_batch = cudaDriverGetVersion(&driver) == cudaSuccess && driver >= BATCH_DRIVER;
     device->numa_node = numa_node();
     return PKV_OK;

@@ -38,7 +38,7 @@ struct cuda_device {
     bool reads_host;
     _Atomic bool has_batch; /* cudaMemcpyBatchAsync works; a driver may refuse it yet */
     int32_t numa_node;
-    uint64_t blas_workspace_bytes;
+    uint64_t workspace_bytes, blas_workspace_bytes; /* of a COMPUTE stream: kernels, cuBLAS */
 
     pthread_mutex_t lock; /* what follows */
     struct cuda_block *blocks;
@@ -86,7 +86,6 @@ enum pkv_status pkvi_cuda_lost(struct cuda_device *device);
 enum pkv_status pkvi_cuda_result(struct cuda_device *device, cudaError_t error, const char *what);
 
 /* cuda_memory.c */
-#define CUDA_WORKSPACE_BYTES ((uint64_t)64 << 20) /* of a COMPUTE stream, for its kernels */
 enum pkv_status pkvi_cuda_mem_alloc(struct pkv_device *device, enum pkv_mem mem, uint64_t bytes,
                                     pkv_addr *addr_out);
 void pkvi_cuda_mem_free(struct pkv_device *device, enum pkv_mem mem, pkv_addr addr);

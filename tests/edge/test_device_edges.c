@@ -4,6 +4,7 @@
  * adversarial schedule shows the damage at every seed and the random one at most seeds.
  */
 #include "tests/support/device_suite.h"
+#include "tests/support/edge_device.h"
 #include "tests/support/pkv_test.h"
 
 #include <stdlib.h>
@@ -27,10 +28,10 @@ struct pipeline {
     struct pkv_device *device;
     struct pkv_stream *compute, *store, *load;
     struct pkv_event *appended, *stored, *loaded, *attended;
-    pkv_addr slot, tile; /* one u64 of device memory each */
-    pkv_addr out;        /* [ROUNDS] */
-    uint64_t host[ROUNDS], result[ROUNDS];
-    uint32_t removed; /* an edge, EDGES = none */
+    pkv_addr slot, tile;                   /* one u64 of device memory each */
+    pkv_addr out;                          /* [ROUNDS] */
+    uint64_t host[ROUNDS], result[ROUNDS]; /* pinned */
+    uint32_t removed;                      /* an edge, EDGES = none */
 };
 
 static void wait_unless_removed(struct pipeline *p, enum edge edge, struct pkv_stream *stream,
@@ -65,7 +66,7 @@ static void run_rounds(struct pipeline *p)
     for (uint32_t i = 0; i < ROUNDS; i++) {
         struct pkvt_step append = {.x = p->slot, .value = i + 1};
         wait_unless_removed(p, STORE_REUSE, p->compute, p->stored);
-        assert_ok(pkvi_launch(p->compute, &pkvt_cpu_step, &append));
+        assert_ok(pkvi_launch(p->compute, pkvt_edge_step(), &append));
         assert_ok(pkvi_event_record(p->appended, p->compute));
         if (i > 0) {
             attend(p, i - 1);
@@ -93,6 +94,9 @@ static void open_pipeline(struct pipeline *p)
     assert_ok(pkvi_mem_alloc(p->device, PKV_MEM_DEVICE, 8, &p->slot));
     assert_ok(pkvi_mem_alloc(p->device, PKV_MEM_DEVICE, 8, &p->tile));
     assert_ok(pkvi_mem_alloc(p->device, PKV_MEM_DEVICE, 8 * ROUNDS, &p->out));
+    pkv_addr pinned;
+    assert_ok(pkvi_mem_pin(p->device, p->host, sizeof p->host, &pinned));
+    assert_ok(pkvi_mem_pin(p->device, p->result, sizeof p->result, &pinned));
 }
 
 static void close_pipeline(struct pipeline *p)
@@ -107,6 +111,8 @@ static void close_pipeline(struct pipeline *p)
     pkvi_mem_free(p->device, PKV_MEM_DEVICE, p->slot);
     pkvi_mem_free(p->device, PKV_MEM_DEVICE, p->tile);
     pkvi_mem_free(p->device, PKV_MEM_DEVICE, p->out);
+    pkvi_mem_unpin(p->device, p->host);
+    pkvi_mem_unpin(p->device, p->result);
 }
 
 /* Does the pipeline give the right numbers? */
@@ -121,7 +127,7 @@ static bool is_right(enum pkv_schedule schedule, enum pkv_stream_kind first, uin
     config.schedule_first = first;
     config.schedule_seed = seed;
     p->removed = removed;
-    assert_ok(pkv_device_open("cpu", &config, &p->device));
+    assert_ok(pkvt_edge_device_open(&config, &p->device));
     open_pipeline(p);
     copy_one(p->compute, p->slot, host_addr(&p->host[0])); /* 0 */
     assert_ok(pkvi_stream_sync(p->compute));

@@ -5,6 +5,7 @@
  * adversarial schedule shows the damage at every seed.
  */
 #include "offload/tier_impl.h"
+#include "tests/support/edge_device.h"
 #include "tests/support/pkv_test.h"
 
 #include <stdlib.h>
@@ -87,7 +88,7 @@ static void open_run(struct run *run, const struct pkv_device_config *device, bo
         assert_int_equal(pkvi_tier_plan(&config, &sizes), PKV_ERR_RANGE);
         config.budget_bytes = sizes.least_bytes;
     }
-    assert_ok(pkv_device_open("cpu", device, &run->device));
+    assert_ok(pkvt_edge_device_open(device, &run->device));
     assert_ok(pkvi_stream_open(run->device, PKV_COMPUTE, NULL, &run->compute));
     assert_ok(pkvi_event_open(run->device, false, &run->done));
     assert_ok(pkvi_tier_open(run->device, &config, run->compute, &run->tier));
@@ -235,7 +236,7 @@ static bool is_right(enum pkv_schedule schedule, enum pkv_stream_kind first, uin
 static void test_edges__all_kept__bits_of_device_in_every_schedule(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 8 : SEEDS); seed++) {
+    for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 8 : pkvt_edge_seeds(SEEDS)); seed++) {
         static const enum pkv_schedule schedules[] = {PKV_SCHEDULE_ADVERSARIAL, PKV_SCHEDULE_RANDOM,
                                                       PKV_SCHEDULE_LAZY, PKV_SCHEDULE_WORKERS};
         const enum pkv_stream_kind first = (enum pkv_stream_kind)(seed / 4 % 4);
@@ -249,7 +250,7 @@ static void test_edges__one_dropped__adversarial_shows_it_at_every_seed(void **s
 {
     (void)state;
     for (uint32_t edge = 0; edge < PKVI_EDGE_UNPARK_PARK; edge++) {
-        for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 3 : SEEDS / 5); seed++) {
+        for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 3 : pkvt_edge_seeds(SEEDS / 5)); seed++) {
             if (is_right(PKV_SCHEDULE_ADVERSARIAL, edges[edge].first, seed, edges[edge].past,
                          1u << edge)) {
                 fail_msg("%s dropped: not seen at seed %u", edges[edge].name, (unsigned)seed);
@@ -284,7 +285,7 @@ static void test_edges__parking_taken_again__unpark_before_park(void **state)
 {
     (void)state;
     static float plain[LAYERS][TOKENS][HEADS * DIM];
-    for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 16 : SEEDS); seed++) {
+    for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 16 : pkvt_edge_seeds(SEEDS)); seed++) {
         /* Both wait for COMPUTE too: behind that the one that parks goes on first. */
         struct pkv_device_config config = device_config(PKV_SCHEDULE_ADVERSARIAL, PKV_STORE, seed);
         config.schedule_last = 1 + PKV_LOAD;
@@ -334,7 +335,7 @@ static void test_edges__many_sequences_after_a_long_pass__its_blocks_hold(void *
 {
     (void)state;
     enum { BEFORE = 95, ROWS = 34 }; /* three blocks each, from the middle of one on */
-    for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 8 : SEEDS); seed++) {
+    for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 8 : pkvt_edge_seeds(SEEDS)); seed++) {
         const struct pkv_device_config config =
             device_config(PKV_SCHEDULE_ADVERSARIAL, PKV_COMPUTE, seed);
         struct run run = {.sequences = 4};
@@ -392,7 +393,7 @@ static void prompt_with_steps(struct run *run, float out[LAYERS][TOKENS][HEADS *
 static void test_edges__steps_within_a_prompt__its_stores_are_waited_for(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 8 : SEEDS); seed++) {
+    for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 8 : pkvt_edge_seeds(SEEDS)); seed++) {
         const struct pkv_device_config config =
             device_config(PKV_SCHEDULE_ADVERSARIAL, seed % 2 ? PKV_LOAD : PKV_COMPUTE, seed);
         struct run run = {.sequences = 2};

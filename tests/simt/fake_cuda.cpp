@@ -273,7 +273,7 @@ bool all_idle()
 /* Polling makes progress. */
 void poll()
 {
-    if (mode == SIMT_STREAMS_LAZY || mode == SIMT_STREAMS_ADVERSARIAL) {
+    if (mode != SIMT_STREAMS_THREADS) {
         step(0);
     }
 }

@@ -1,0 +1,25 @@
+# Tests of the cuda device as a whole over the fake runtime (tests/simt), label simt.
+if(NOT TARGET simt_engine_plain)
+    return()
+endif()
+# Calls that wait or allocate are counted by tests/simt/cuda_device.c.
+set(PKV_SIMT_COUNTED cudaStreamSynchronize cudaEventSynchronize cudaDeviceSynchronize cudaMalloc cudaFree
+    cudaHostAlloc cudaFreeHost)
+list(TRANSFORM PKV_SIMT_COUNTED PREPEND -Wl,--wrap=)
+
+# The device's own tests: no kernel of the product in them.
+pkv_add_simt_program(simt_device plain tests/simt/test_device.c tests/simt/cuda_device.c
+    $<TARGET_OBJECTS:simt_kernels_plain>)
+target_link_options(simt_device PRIVATE ${PKV_SIMT_COUNTED})
+pkv_add_simt_test(simt.device $<TARGET_FILE:simt_device> in_order:0)
+
+# Edges between streams, of the device and of the tier. In the tier's the operations of COMPUTE are the
+# CPU kernels as host functions of its stream: hundreds of runs in seconds.
+pkv_add_simt_program(simt_device_edges plain tests/edge/test_device_edges.c tests/simt/cuda_device.c
+    $<TARGET_OBJECTS:simt_kernels_plain>)
+target_link_options(simt_device_edges PRIVATE ${PKV_SIMT_COUNTED})
+pkv_add_simt_test(simt.device_edges $<TARGET_FILE:simt_device_edges> in_order:0)
+pkv_add_simt_program(simt_tier_edges plain tests/edge/test_tier_edges.c tests/simt/cuda_device.c
+    tests/simt/host_kernels.c $<TARGET_OBJECTS:simt_kernels_plain>)
+target_link_options(simt_tier_edges PRIVATE ${PKV_SIMT_COUNTED} -Wl,--wrap=pkvi_cuda_kernel)
+pkv_add_simt_test(simt.tier_edges $<TARGET_FILE:simt_tier_edges> in_order:0)

@@ -1,0 +1,68 @@
+/*
+ * host_kernels.c: the CPU kernels of the KV tier on a CUDA stream, in its order: for tests of edges
+ * between streams, to which it does not matter who computes. Linked with
+ * -Wl,--wrap=pkvi_cuda_kernel.
+ */
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/kernels.h"
+#include "runtime/base/check.h"
+#include "runtime/base/thread.h"
+
+const struct pkv_kernel *__wrap_pkvi_cuda_kernel(uint32_t op);
+
+struct call {
+    const struct pkv_kernel *kernel;
+    _Alignas(16) uint8_t args[];
+};
+
+/* One pool for all: the fake runtime runs one command at a time. */
+static struct pkvi_pool *pool;
+
+static void run(void *context)
+{
+    struct call *call = context;
+    struct pkvi_cpu_stream stream = {.pool = pool};
+    if (call->kernel->launch(&stream, call->args) != PKV_OK) {
+        abort(); /* the tests launch nothing that is refused */
+    }
+    free(call);
+}
+
+static enum pkv_status enqueue(uint32_t op, void *native_stream, const void *args)
+{
+    const struct pkvi_cuda_stream *native = native_stream;
+    const struct pkv_kernel *kernel = pkvi_cpu_kernel(PKV_CPU_AUTO, op);
+    if (!pool) {
+        PKV_TRY(pkvi_pool_open(1, &pool));
+    }
+    struct call *call = malloc(sizeof *call + kernel->args_bytes);
+    if (!call) {
+        return PKV_FAIL(PKV_ERR_NO_MEMORY, "no memory for a launch");
+    }
+    call->kernel = kernel;
+    memcpy(call->args, args, kernel->args_bytes);
+    return pkvi_cuda_check(cudaLaunchHostFunc(native->stream, run, call), "cudaLaunchHostFunc");
+}
+
+#define OPERATIONS(X)                                                                              \
+    X(PKV_OP_APPEND, append)                                                                       \
+    X(PKV_OP_ATTEND, attend)
+
+#define LAUNCH(op, name)                                                                           \
+    static enum pkv_status launch_##name(void *native_stream, const void *args)                    \
+    {                                                                                              \
+        return enqueue(op, native_stream, args);                                                   \
+    }
+OPERATIONS(LAUNCH)
+
+#define KERNEL(which, name) [which] = {.op = (which), .variant = "host", .launch = launch_##name},
+static const struct pkv_kernel kernels[PKV_OP_COUNT] = {OPERATIONS(KERNEL)};
+
+const struct pkv_kernel *__wrap_pkvi_cuda_kernel(uint32_t op)
+{
+    return op < PKV_OP_COUNT && kernels[op].launch ? &kernels[op] : NULL;
+}
