@@ -107,60 +107,56 @@ struct SharedObject {
 
 enum class Order { InOrder, Random, Priority, Mixed };
 
-/* Threads that can go on. */
+/* Threads that can go on, each at most once. */
 class Pool {
   public:
     void reset(Order new_order, unsigned threads, Rng &rng)
     {
         order = new_order;
-        waiting.clear();
-        if (order == Order::Priority) { /* of the warp first */
-            for (unsigned i = 0; i < threads; i++) {
-                const unsigned warp =
-                    i % 32 ? priority[i - 1] & 0xffff0000u : (unsigned)rng.next() << 16;
-                priority[i] = warp | ((unsigned)rng.next() & 0xffffu);
-            }
+        first = count = 0;
+        for (unsigned i = 0; order == Order::Priority && i < threads; i++) { /* of the warp first */
+            const unsigned warp =
+                i % 32 ? priority[i - 1] & 0xffff0000u : (unsigned)rng.next() << 16;
+            priority[i] = warp | ((unsigned)rng.next() & 0xffffu);
         }
     }
     bool empty() const
     {
-        return waiting.empty();
+        return count == 0;
     }
     void put(unsigned thread)
     {
-        waiting.push_back(thread);
+        waiting[(first + count++) % MAX_THREADS] = thread;
         if (order == Order::Priority) {
-            std::push_heap(waiting.begin(), waiting.end(), Lower{this});
+            std::push_heap(waiting, waiting + count, Lower{priority});
         }
     }
     unsigned take(Rng &rng)
     {
-        unsigned thread;
-        if (order == Order::Priority) {
-            std::pop_heap(waiting.begin(), waiting.end(), Lower{this});
-            thread = waiting.back();
-            waiting.pop_back();
-        } else if (order == Order::Random) {
-            std::swap(waiting[rng.below(waiting.size())], waiting.back());
-            thread = waiting.back();
-            waiting.pop_back();
-        } else {
-            thread = waiting.front();
-            waiting.pop_front();
+        count--;
+        if (order == Order::InOrder) {
+            const unsigned thread = waiting[first];
+            first = (first + 1) % MAX_THREADS;
+            return thread;
         }
-        return thread;
+        if (order == Order::Priority) {
+            std::pop_heap(waiting, waiting + count + 1, Lower{priority});
+        } else {
+            std::swap(waiting[rng.below(count + 1)], waiting[count]);
+        }
+        return waiting[count];
     }
 
   private:
     struct Lower {
-        const Pool *pool;
+        const unsigned *priority;
         bool operator()(unsigned a, unsigned b) const
         {
-            return pool->priority[a] < pool->priority[b];
+            return priority[a] < priority[b];
         }
     };
     Order order = Order::InOrder;
-    std::deque<unsigned> waiting;
+    unsigned waiting[MAX_THREADS], first = 0, count = 0; /* a ring, where they go in order */
     unsigned priority[MAX_THREADS] = {};
 };
 
@@ -224,44 +220,52 @@ asm(".text\n"
     ".size simt_switch, .-simt_switch\n");
 #endif
 
-void leave(Fiber *fiber, bool for_good)
+/*
+ * From one fiber to another; NULL: the program's own stack, which runs while no thread can go on.
+ * for_good: the caller does not come back.
+ */
+void switch_fiber(Fiber *from, Fiber *to, bool for_good)
 {
+    current = to;
+    if (to) {
+        threadIdx = to->id;
+    }
 #if ASAN
-    __sanitizer_start_switch_fiber(for_good ? NULL : &fiber->sanitizer, main_bottom, main_bytes);
+    __sanitizer_start_switch_fiber(for_good ? NULL
+                                   : from   ? &from->sanitizer
+                                            : &main_sanitizer,
+                                   to ? to->stack : main_bottom, to ? STACK_BYTES : main_bytes);
 #endif
     (void)for_good;
 #if defined(__x86_64__)
-    simt_switch(&fiber->stack_pointer, main_stack_pointer);
+    simt_switch(from ? &from->stack_pointer : &main_stack_pointer,
+                to ? to->stack_pointer : main_stack_pointer);
 #else
-    swapcontext(&fiber->context, &main_context);
+    swapcontext(from ? &from->context : &main_context, to ? &to->context : &main_context);
 #endif
 #if ASAN
-    __sanitizer_finish_switch_fiber(fiber->sanitizer, &main_bottom, &main_bytes);
+    __sanitizer_finish_switch_fiber(from ? from->sanitizer : main_sanitizer, NULL, NULL);
 #endif
 }
 
-void enter(Fiber *fiber)
+/* Whose turn it is; the caller's own, maybe. */
+void leave(Fiber *fiber, bool for_good)
 {
-    current = fiber;
-    threadIdx = fiber->id;
-#if ASAN
-    __sanitizer_start_switch_fiber(&main_sanitizer, fiber->stack, STACK_BYTES);
-#endif
-#if defined(__x86_64__)
-    simt_switch(&main_stack_pointer, fiber->stack_pointer);
-#else
-    swapcontext(&main_context, &fiber->context);
-#endif
-#if ASAN
-    __sanitizer_finish_switch_fiber(main_sanitizer, NULL, NULL);
-#endif
-    current = NULL;
+    Fiber *next = pool.empty() ? NULL : fibers + pool.take(rng);
+    if (next != fiber) {
+        switch_fiber(fiber, next, for_good);
+    }
 }
 
 void make_ready(Fiber *fiber)
 {
     fiber->state = State::Ready;
     pool.put(fiber->index);
+}
+
+bool same(Site a, Site b)
+{
+    return a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0);
 }
 
 /* Waits until somebody makes the caller ready; with Ready, until it is its turn again. */
@@ -318,7 +322,13 @@ void end_thread(Fiber *fiber)
 void thread_main()
 {
 #if ASAN
-    __sanitizer_finish_switch_fiber(NULL, &main_bottom, &main_bytes);
+    const void *bottom;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(NULL, &bottom, &bytes);
+    if (!main_bottom) { /* the first comes from the program's own stack */
+        main_bottom = bottom;
+        main_bytes = bytes;
+    }
 #endif
     running->call(running->args);
     end_thread(current);
@@ -425,11 +435,12 @@ void run_block()
     for (unsigned i = 0; i < threads; i++) {
         begin_thread(i);
     }
-    while (alive) {
-        if (pool.empty()) {
-            deadlock();
-        }
-        enter(fibers + pool.take(rng));
+#if ASAN
+    main_bottom = NULL;
+#endif
+    switch_fiber(NULL, fibers + pool.take(rng), false);
+    if (alive) {
+        deadlock();
     }
     check_canaries();
 }
@@ -469,8 +480,7 @@ void check_meeting(const Warp *warp, const Meeting *meeting, Meet meet, Site sit
                  site.line, mask, other->mask, other->site.file, other->site.line);
         }
     }
-    if (meeting->arrived && (meeting->meet != meet || meeting->site.line != site.line ||
-                             strcmp(meeting->site.file, site.file) != 0)) {
+    if (meeting->arrived && (meeting->meet != meet || !same(meeting->site, site))) {
         fail("%s:%d: the warp is split: other lanes of mask %08x are at %s:%d", site.file,
              site.line, mask, meeting->site.file, meeting->site.line);
     }
@@ -595,7 +605,7 @@ unsigned barrier(bool yes, Site site)
     for (unsigned i = 0; at_barrier && i < threads; i++) {
         const Fiber *fiber = fibers + i;
         if (fiber->state == State::Barrier) {
-            if (fiber->site.line != site.line || strcmp(fiber->site.file, site.file) != 0) {
+            if (!same(fiber->site, site)) {
                 fail("divergent barrier: here %s:%d, thread %u at %s:%d", site.file, site.line, i,
                      fiber->site.file, fiber->site.line);
             }
