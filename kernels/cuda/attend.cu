@@ -10,7 +10,9 @@
 #define HEADS 4u     /* query heads that share a read of K and V; a warp each for the softmax */
 #define KEY_LANES 8u /* that share a score */
 #define MAX_HEAD_DIM 512u
-#define NARROW_UNITS 6u /* a multiprocessor */
+/* Units that keep a multiprocessor busy. */
+#define NARROW_UNITS 6u
+#define WIDE_UNITS 1u
 
 /* Two neighbouring values of half an entry, the first of even number. */
 static __device__ __forceinline__ float2 load2(enum pkv_kv_type type, const uint8_t *in,
@@ -301,6 +303,43 @@ static __global__ void __launch_bounds__(MAX_HEAD_DIM) attend_merge(struct pkvi_
     pkvi_cuda_attend_finish(args, row, head, max, sum, threadIdx.x - lane, value);
 }
 
+/* The most shared memory that a block of the device at hand may have. */
+static uint32_t shared_bytes(void)
+{
+    int device = 0, bytes = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+            cudaSuccess) {
+        return 0;
+    }
+    return (uint32_t)bytes;
+}
+
+static bool launch_mma(cudaStream_t stream, struct pkvi_cuda_attend *job)
+{
+    switch (job->args.kv_type) {
+    case PKV_KV_F16:
+        return pkvi_cuda_attend_f16(stream, job, shared_bytes());
+    case PKV_KV_BF16:
+        return pkvi_cuda_attend_bf16(stream, job, shared_bytes());
+    case PKV_KV_Q8_0:
+        return pkvi_cuda_attend_q8(stream, job, shared_bytes());
+    case PKV_KV_F32:
+    case PKV_KV_TYPE_COUNT:
+        break;
+    }
+    return false;
+}
+
+static void launch_plain(cudaStream_t stream, struct pkvi_cuda_attend *job)
+{
+    const uint64_t tiles = (uint64_t)job->args.rows * job->args.kv_heads;
+    job->tile[0] = job->args.heads / job->args.kv_heads;
+    job->wide_above = UINT32_MAX;
+    PKV_LAUNCH(attend_plain, (unsigned)(tiles > job->target[0] ? tiles : job->target[0]), THREADS,
+               0, stream, *job);
+}
+
 static enum pkv_status launch(void *native_stream, const void *arguments)
 {
     const struct pkv_args_attend *args = (const struct pkv_args_attend *)arguments;
@@ -311,12 +350,11 @@ static enum pkv_status launch(void *native_stream, const void *arguments)
     struct pkvi_cuda_attend job = {};
     job.args = *args;
     job.room = args->scratch_bytes / (4 * ((uint64_t)args->head_dim + 2));
-    job.target = NARROW_UNITS * native->multiprocessors;
-    job.tile[0] = args->heads / args->kv_heads;
-    job.wide_above = UINT32_MAX;
-    const uint64_t tiles = (uint64_t)args->rows * args->kv_heads;
-    PKV_LAUNCH(attend_plain, (unsigned)(tiles > job.target ? tiles : job.target), THREADS, 0,
-               native->stream, job);
+    job.target[0] = NARROW_UNITS * native->multiprocessors;
+    job.target[1] = WIDE_UNITS * native->multiprocessors;
+    if (!launch_mma(native->stream, &job)) {
+        launch_plain(native->stream, &job);
+    }
     PKV_LAUNCH(attend_merge, args->rows * args->heads, (args->head_dim + 31) / 32 * 32, 0,
                native->stream, job);
     return pkvi_cuda_check(cudaGetLastError(), "launch of attend");

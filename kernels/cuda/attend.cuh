@@ -21,10 +21,11 @@
 /* A launch as its kernels see it. */
 struct pkvi_cuda_attend {
     struct pkv_args_attend args;
-    uint64_t room;   /* partials of a row head that scratch holds */
-    uint32_t target; /* units that keep the device busy */
-    /* Row heads in a tile: [1] of spans with more than wide_above row heads of a KV head. */
-    uint32_t tile[2], wide_above;
+    uint64_t room; /* partials of a row head that scratch holds */
+    /* [1]: of spans with more than wide_above row heads of a KV head. */
+    uint32_t wide_above;
+    uint32_t tile[2];   /* row heads in a tile */
+    uint32_t target[2]; /* units that keep the device busy: fewer tiles are divided */
 };
 
 /* A unit, or a row, and the span it is in. */
@@ -63,7 +64,8 @@ pkvi_cuda_attend_describe(const struct pkvi_cuda_attend &job, struct pkvi_cuda_a
     place->wide = row_heads > job.wide_above;
     place->tile = job.tile[place->wide];
     place->tiles = (row_heads + place->tile - 1) / place->tile;
-    place->wants = place->splits > 1 && (uint64_t)place->tiles * args.kv_heads < job.target;
+    place->wants =
+        place->splits > 1 && (uint64_t)place->tiles * args.kv_heads < job.target[place->wide];
 }
 
 /*
@@ -220,5 +222,11 @@ static __device__ __forceinline__ void pkvi_cuda_attend_finish(const struct pkv_
         PKV_AT(float, args.lse)[(uint64_t)row * args.heads + head] = max + logf(sum);
     }
 }
+
+/* Everything but the merge, with tensor cores: false, and nothing launched, where they do not serve
+ * the shape or the device has too little shared memory (smem_bytes: what a block may have). */
+bool pkvi_cuda_attend_f16(cudaStream_t stream, struct pkvi_cuda_attend *job, uint32_t smem_bytes);
+bool pkvi_cuda_attend_bf16(cudaStream_t stream, struct pkvi_cuda_attend *job, uint32_t smem_bytes);
+bool pkvi_cuda_attend_q8(cudaStream_t stream, struct pkvi_cuda_attend *job, uint32_t smem_bytes);
 
 #endif

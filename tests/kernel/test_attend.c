@@ -128,10 +128,20 @@ static const struct pkv_row_span *span_of(const struct step *step, uint32_t row)
     return span;
 }
 
+/* Tensor cores multiply f16: as exact as one rounding to it, whatever is summed. */
+static bool in_halves(uint32_t cpu, const struct pkv_args_attend *args)
+{
+    const uint32_t head_dim = args->head_dim;
+    return cpu == PKVT_CPU_CUDA && args->kv_type != PKV_KV_F32 &&
+           (head_dim == 64 || head_dim == 128 || head_dim == 256);
+}
+
 /* Some rows: the reference is slow. */
-static void check_values(const struct step *step, const char *what)
+static void check_values(const struct step *step, uint32_t cpu, const char *what)
 {
     const struct pkv_args_attend *args = &step->args;
+    const bool halves = in_halves(cpu, args);
+    const double eps = halves ? PKVT_EPS_F16 : PKVT_EPS_F32;
     double want[512];
     for (uint32_t row = 0; row < args->rows; row += 1 + row / 8) {
         for (uint32_t head = 0; head < args->heads; head++) {
@@ -140,10 +150,10 @@ static void check_values(const struct step *step, const char *what)
             uint64_t at = (uint64_t)row * args->heads + head;
             uint32_t keys = span->first_position + row - span->first_row + 1;
             pkvt_assert_close(what, PKV_AT(float, args->out.f32) + at * args->head_dim, want,
-                              args->head_dim, PKVT_EPS_F32, keys + args->head_dim);
+                              args->head_dim, eps, halves ? 1 : keys + args->head_dim);
             double got = PKV_AT(float, args->lse)[at];
             assert_true(fabs(got - lse) <=
-                        pkvt_tolerance(PKVT_EPS_F32, args->head_dim, fmax(1.0, fabs(lse))));
+                        pkvt_tolerance(eps, halves ? 1 : args->head_dim, fmax(1.0, fabs(lse))));
         }
     }
     if (args->out.q8) {
@@ -167,7 +177,7 @@ static void check_alone(const struct step *step, uint32_t cpu, uint32_t row, con
     args.out = (struct pkv_act){.cols = (uint32_t)width, .f32 = pkvi_addr(out)};
     args.lse = pkvi_addr(lse);
     args.rows = args.span_count = 1;
-    for (uint32_t threads = 1; threads <= 2; threads++) {
+    for (uint32_t threads = 1; threads <= (cpu == PKVT_CPU_CUDA ? 1u : 2u); threads++) {
         pkvt_run(cpu, PKV_OP_ATTEND, &args, threads);
         const float *among = PKV_AT(float, step->args.out.f32) + row * width;
         if (memcmp(out, among, width * sizeof *out) != 0 ||
@@ -207,14 +217,18 @@ static void check_shape(uint32_t cpu, const struct shape *s, const char *family,
     struct step step;
     step_open(&step, s, 3);
     pkvt_run(cpu, PKV_OP_ATTEND, &step.args, 1);
-    check_values(&step, what);
+    check_values(&step, cpu, what);
     uint64_t values = (uint64_t)step.args.rows * s->heads * s->head_dim;
     float *first = pkvt_alloc(values * sizeof *first);
     memcpy(first, PKV_AT(float, step.args.out.f32), values * sizeof *first);
     for (uint32_t threads = 2; threads <= 3; threads++) {
-        memset(PKV_AT(float, step.args.out.f32), 0, values * sizeof *first);
-        pkvt_run(cpu, PKV_OP_ATTEND, &step.args, threads);
-        assert_memory_equal(first, PKV_AT(float, step.args.out.f32), values * sizeof *first);
+        struct pkv_args_attend args = step.args;
+        memset(PKV_AT(float, args.out.f32), 0, values * sizeof *first);
+        if (cpu == PKVT_CPU_CUDA) { /* it has no threads, but takes any scratch: some, none */
+            args.scratch_bytes = threads == 2 ? 0 : values * 2;
+        }
+        pkvt_run(cpu, PKV_OP_ATTEND, &args, threads);
+        assert_memory_equal(first, PKV_AT(float, args.out.f32), values * sizeof *first);
     }
     check_span_by_span(&step, cpu, first, values);
     memcpy(PKV_AT(float, step.args.out.f32), first, values * sizeof *first);
@@ -230,8 +244,8 @@ static void check_shapes(const struct shape *shapes, uint32_t count, const char 
     PKVT_FOR_EACH_CPU(cpu)
     {
         for (uint32_t i = 0; i < count; i++) {
-            /* emulated instructions are slow: some shapes must do */
-            if (cpu != PKVT_CPU_SIMDE || i % 3 == 0) {
+            /* emulated instructions and fibers are slow: some shapes must do */
+            if (cpu < PKVT_CPU_SIMDE || i % 3 == 0) {
                 check_shape(cpu, &shapes[i], family, i);
             }
         }
@@ -293,6 +307,26 @@ static void test_attend__every_format_group_and_size__close_and_equal(void **sta
         {PKV_KV_Q8_0, 2, 1, 96, 0, 0, 0, 2, {{300, 1}, {40, 9}}},
     };
     CHECK_SHAPES(shapes, "formats");
+}
+
+/* Sizes that tensor cores serve: tiles of 16 row heads and of more, in every format. */
+static void test_attend__tensor_core_sizes__close_and_equal(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {
+        {PKV_KV_F16, 4, 1, 128, 0, 0, 0, 2, {{250, 1}, {240, 20}}},
+        {PKV_KV_BF16, 2, 1, 64, 0, 0, 0, 2, {{33, 2}, {0, 40}}},
+        {PKV_KV_Q8_0, 4, 2, 128, 40, 0, 0, 1, {{30, 20}}},
+        {PKV_KV_BF16, 2, 1, 256, 0, 0, 0, 1, {{250, 12}}},
+        {PKV_KV_Q8_0, 2, 1, 256, 0, 0, 0, 1, {{0, 3}}},
+        {PKV_KV_F16, 40, 2, 64, 0, 0, 0, 1, {{60, 1}}},
+    };
+    PKVT_FOR_EACH_CPU(cpu)
+    {
+        for (uint32_t i = 0; cpu != PKVT_CPU_SIMDE && i < sizeof shapes / sizeof shapes[0]; i++) {
+            check_shape(cpu, &shapes[i], "tensor cores", i);
+        }
+    }
 }
 
 static void test_attend__window_and_softcap__close_and_equal(void **state)
@@ -522,7 +556,9 @@ static void test_attend__ranges_of_keys__bits_of_one_launch(void **state)
     PKVT_FOR_EACH_CPU(cpu)
     {
         for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-            check_ranges(cpu, &shapes[i], cpu == PKVT_CPU_SIMDE ? 2 : 8, i);
+            if (cpu != PKVT_CPU_CUDA || i % 2 == 0) {
+                check_ranges(cpu, &shapes[i], cpu < PKVT_CPU_SIMDE ? 8 : 2, i);
+            }
         }
     }
 }
@@ -557,6 +593,7 @@ int main(void)
         cmocka_unit_test(test_attend__prompt_in_pieces__close_and_equal),
         cmocka_unit_test(test_attend__ragged_step__close_and_equal),
         cmocka_unit_test(test_attend__every_format_group_and_size__close_and_equal),
+        cmocka_unit_test(test_attend__tensor_core_sizes__close_and_equal),
         cmocka_unit_test(test_attend__window_and_softcap__close_and_equal),
         cmocka_unit_test(test_attend__ranges_of_keys__bits_of_one_launch),
         cmocka_unit_test(test_attend__range_that_no_row_sees__passes_through),
