@@ -23,3 +23,13 @@ pkv_add_simt_program(simt_tier_edges plain tests/edge/test_tier_edges.c tests/si
     tests/simt/host_kernels.c $<TARGET_OBJECTS:simt_kernels_plain>)
 target_link_options(simt_tier_edges PRIVATE ${PKV_SIMT_COUNTED} -Wl,--wrap=pkvi_cuda_kernel)
 pkv_add_simt_test(simt.tier_edges $<TARGET_FILE:simt_tier_edges> in_order:0)
+
+# The whole product: tiny models against the CPU device; a real one by hand or with the label long.
+pkv_add_simt_program(simt_product plain tests/simt/test_product.c tests/simt/cuda_device.c
+    $<TARGET_OBJECTS:simt_kernels_plain>)
+target_link_options(simt_product PRIVATE ${PKV_SIMT_COUNTED})
+pkv_add_simt_test(simt.product $<TARGET_FILE:simt_product> in_order:0)
+add_test(NAME simt.smollm2 COMMAND simt_product smollm2)
+math(EXPR timeout "${PKV_TEST_TIMEOUT} * 6")
+set_tests_properties(simt.smollm2 PROPERTIES LABELS "simt;long" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
+    ENVIRONMENT "${PKV_TEST_ENVIRONMENT}")

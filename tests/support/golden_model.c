@@ -17,7 +17,8 @@ void pkvt_engine_open(struct pkvt_engine *engine, const char *path,
     device.schedule = options->schedule;
     device.schedule_seed = options->seed;
     model.exact = options->exact;
-    assert_ok(pkv_device_open("cpu", &device, &engine->device));
+    device.memory_bytes = options->device_bytes;
+    assert_ok(pkv_device_open(options->device ? options->device : "cpu", &device, &engine->device));
     assert_ok(pkv_model_open(engine->device, path, &model, &engine->model));
     pkv_model_query(engine->model, &engine->info);
     engine->config = pkv_session_config_default();

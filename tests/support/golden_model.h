@@ -28,7 +28,9 @@ struct pkvt_engine_options {
     uint32_t recent, prompt_rows, parked, check_steps;           /* of it; 0 = default */
     enum pkv_full_resident resident;
     enum pkv_schedule schedule;
-    uint64_t seed; /* of the schedule */
+    uint64_t seed;         /* of the schedule */
+    const char *device;    /* NULL = "cpu" */
+    uint64_t device_bytes; /* most device memory, 0 = no limit */
 };
 
 /* Fails the test if anything cannot be opened. */
