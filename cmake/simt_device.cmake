@@ -33,3 +33,13 @@ add_test(NAME simt.smollm2 COMMAND simt_product smollm2)
 math(EXPR timeout "${PKV_TEST_TIMEOUT} * 6")
 set_tests_properties(simt.smollm2 PROPERTIES LABELS "simt;long" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
     ENVIRONMENT "${PKV_TEST_ENVIRONMENT}")
+
+# The command itself with --device cuda.
+if(PKV_CLI_SOURCES AND Python3_FOUND)
+    pkv_add_simt_program(pivotkv_simt plain ${PKV_CLI_SOURCES} $<TARGET_OBJECTS:simt_kernels_plain>)
+    target_link_libraries(pivotkv_simt PRIVATE PkgConfig::EDIT)
+    add_test(NAME simt.cli COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/simt/cli.py
+        $<TARGET_FILE:pivotkv_simt>)
+    set_tests_properties(simt.cli PROPERTIES LABELS simt TIMEOUT ${PKV_TEST_TIMEOUT}
+        ENVIRONMENT "${PKV_TEST_ENVIRONMENT}")
+endif()

@@ -41,6 +41,7 @@ static void print_place(const char *name, uint64_t asked, uint64_t available, ui
 static void print_plan(const struct pkvi_engine *engine, const struct pkv_session_config *config)
 {
     const struct pkv_memory_plan *plan = &engine->plan;
+    pkvi_engine_say_why(&engine->why_cpu);
     pkvi_out_printf("policy    %s\n", pkv_kv_policy_name(config->kv_policy));
     pkvi_out_printf("context   %u x %u tokens, K and V in %s: %" PRIu64
                     " bytes a token in the global layers\n",
