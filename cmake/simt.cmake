@@ -79,7 +79,7 @@ function(pkv_add_simt_test name program)
 endfunction()
 
 # What runs: <order>:<seed>, several of them where a run is cheap.
-set(PKV_SIMT_RUNS_plain in_order:0 random:1 priority:1 priority:2)
+set(PKV_SIMT_RUNS_plain in_order:0 random:1 priority:2)
 set(PKV_SIMT_RUNS_asan mixed:1)
 set(PKV_SIMT_RUNS_check mixed:1)
 foreach(op ${PKV_SIMT_OPS})

@@ -46,7 +46,7 @@ struct Cell {
 };
 
 constexpr size_t CELLS = 4096; /* in a page of them, made when it is first needed */
-constexpr unsigned SITES = 1 << 11, LAST_BLOCK = (1 << 20) - 1, RECENT = 256;
+constexpr unsigned SITES = 1 << 11, LAST_BLOCK = (1 << 20) - 1, RECENT = 1024;
 
 struct Object {
     const char *base;
@@ -90,7 +90,7 @@ void forget_recent()
 /* The object that an address lies in, or at whose end it is nearest. */
 Object *find(const char *at)
 {
-    Object **slot = &recent[(uintptr_t)at / 1024 % RECENT];
+    Object **slot = &recent[(uintptr_t)at / 64 % RECENT];
     if (*slot && (size_t)(at - (*slot)->base) < (*slot)->bytes) {
         return *slot;
     }
