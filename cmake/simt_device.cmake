@@ -12,6 +12,14 @@ pkv_add_simt_program(simt_device plain tests/simt/test_device.c tests/simt/cuda_
     $<TARGET_OBJECTS:simt_kernels_plain>)
 target_link_options(simt_device PRIVATE ${PKV_SIMT_COUNTED})
 pkv_add_simt_test(simt.device $<TARGET_FILE:simt_device> in_order:0)
+# Once more with the device's own files under ASan and UBSan.
+file(GLOB PKV_CUDA_DEVICE_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/device/dev_cuda.c
+    ${PROJECT_SOURCE_DIR}/runtime/device/cuda_*.c)
+pkv_add_simt_program(simt_device_asan asan tests/simt/test_device.c tests/simt/cuda_device.c
+    ${PKV_CUDA_DEVICE_SOURCES} $<TARGET_OBJECTS:simt_kernels_asan>)
+target_compile_definitions(simt_device_asan PRIVATE PKV_HAVE_CUDA=1)
+target_link_options(simt_device_asan PRIVATE ${PKV_SIMT_COUNTED})
+pkv_add_simt_test(simt.device_asan $<TARGET_FILE:simt_device_asan> in_order:0)
 
 # Edges between streams, of the device and of the tier. In the tier's the operations of COMPUTE are the
 # CPU kernels as host functions of its stream: hundreds of runs in seconds.
