@@ -205,7 +205,7 @@ static __device__ void start(const struct pkv_args_attend &args, const struct he
     }
 }
 
-static __global__ void __launch_bounds__(THREADS, 8) attend_plain(struct pkvi_cuda_attend job)
+static __global__ void __launch_bounds__(THREADS, 6) attend_plain(struct pkvi_cuda_attend job)
 {
     PKV_SHARED(float, score, [HEADS][PKV_SPLIT_KEYS]);
     PKV_SHARED(float, total, [HEADS][MAX_HEAD_DIM]);
@@ -256,7 +256,7 @@ static __global__ void __launch_bounds__(THREADS, 8) attend_plain(struct pkvi_cu
  * Divided spans: the partials of a row head, a block each, 32 channels a warp. Weights of 32 splits
  * at a time are found together, a lane each; the merge itself goes split by split.
  */
-static __global__ void __launch_bounds__(MAX_HEAD_DIM) attend_merge(struct pkvi_cuda_attend job)
+static __global__ void __launch_bounds__(MAX_HEAD_DIM, 2) attend_merge(struct pkvi_cuda_attend job)
 {
     const struct pkv_args_attend &args = job.args;
     const uint32_t row = blockIdx.x / args.heads, head = blockIdx.x % args.heads;

@@ -23,6 +23,11 @@
 
 /* Sizes of one kernel; bytes of shared memory in the order they lie in. */
 template <uint32_t HEAD_DIM, enum pkv_kv_type TYPE, uint32_t ROW_WARPS> struct pkvi_mma_shape {
+    /* Blocks of a multiprocessor that registers must suffice for; more of them would spill. */
+    static constexpr int blocks = ROW_WARPS > 1     ? (HEAD_DIM > 64 ? 2 : 3)
+                                  : HEAD_DIM == 64  ? 5
+                                  : HEAD_DIM == 128 ? 4
+                                                    : 3;
     static constexpr uint32_t rows = 16 * ROW_WARPS;
     static constexpr uint32_t col_warps = 4 / ROW_WARPS;
     static constexpr uint32_t channels = HEAD_DIM / col_warps; /* of a warp */
@@ -119,7 +124,7 @@ struct pkvi_mma_work {
     uint32_t all_begin, all_end; /* that all of them see */
     uint8_t *stage;
     uint32_t stages;
-    __half *q;
+    uint16_t *q; /* f16 */
     float *total, *state, *score;
 };
 
@@ -145,7 +150,7 @@ static __device__ void pkvi_mma_load_q(const struct pkv_args_attend &args,
         for (uint32_t channel = threadIdx.x % 32; channel < HEAD_DIM; channel += 32) {
             const float value = i < work.unit.row_heads ? __fmul_rn(q[channel], args.scale) : 0.0f;
             work.q[i * SHAPE::q_stride + channel] =
-                __float2half_rn(fminf(fmaxf(value, -65504.0f), 65504.0f));
+                pkvi_cuda_f32_to_f16(fminf(fmaxf(value, -65504.0f), 65504.0f));
         }
     }
 }
@@ -192,7 +197,7 @@ static __device__ __forceinline__ void pkvi_mma_copy_page(const uint8_t *page, u
 /* Scores of `count` key tiles of 8 from `first` on. Column c of a tile is its key c / 2 + 4 * (c %
  * 2), so that a lane's two are 4 apart. */
 template <uint32_t HEAD_DIM, enum pkv_kv_type TYPE, class SHAPE, uint32_t COUNT>
-static __device__ __forceinline__ void pkvi_mma_scores(const __half *q, const uint8_t *stage,
+static __device__ __forceinline__ void pkvi_mma_scores(const uint16_t *q, const uint8_t *stage,
                                                        uint32_t first, float score[COUNT][4])
 {
     const uint32_t lane = threadIdx.x % 32, column = lane / 4, part = lane % 4;
@@ -203,7 +208,7 @@ static __device__ __forceinline__ void pkvi_mma_scores(const __half *q, const ui
     }
 #pragma unroll
     for (uint32_t channel = 0; channel < HEAD_DIM; channel += 32) {
-        const __half *from = q + column * SHAPE::q_stride + channel + 8 * part;
+        const uint16_t *from = q + column * SHAPE::q_stride + channel + 8 * part;
         const uint4 low = pkvi_cuda_load16(from);
         const uint4 high = pkvi_cuda_load16(from + 8 * SHAPE::q_stride);
         const unsigned a[2][4] = {{low.x, high.x, low.y, high.y}, {low.z, high.z, low.w, high.w}};
@@ -509,7 +514,8 @@ pkvi_mma_finish(const struct pkv_args_attend &args, const struct pkv_row_span &s
 }
 
 template <uint32_t HEAD_DIM, enum pkv_kv_type TYPE, uint32_t ROW_WARPS>
-static __global__ void __launch_bounds__(PKV_MMA_THREADS)
+static __global__ void __launch_bounds__(PKV_MMA_THREADS,
+                                         pkvi_mma_shape<HEAD_DIM, TYPE, ROW_WARPS>::blocks)
     attend_mma(struct pkvi_cuda_attend job, uint32_t wide, uint32_t stages)
 {
     using SHAPE = pkvi_mma_shape<HEAD_DIM, TYPE, ROW_WARPS>;
@@ -517,7 +523,7 @@ static __global__ void __launch_bounds__(PKV_MMA_THREADS)
     const struct pkv_args_attend &args = job.args;
     struct pkvi_mma_work work;
     work.group = args.heads / args.kv_heads;
-    work.q = (__half *)memory;
+    work.q = (uint16_t *)memory;
     work.total = (float *)(memory + SHAPE::q_bytes);
     work.state = (float *)(memory + SHAPE::q_bytes + SHAPE::total_bytes);
     work.score = (float *)(memory + SHAPE::fixed_bytes - SHAPE::score_bytes);
