@@ -37,91 +37,139 @@ template <int TYPE> static __device__ __forceinline__ int start_of(int x_sum)
     return TYPE == PKV_W_Q8_0 ? 0 : FLOAT_START - offset * x_sum;
 }
 
-/* 32 activations of a row, and what they share. */
+/* 32 or 16 activations of a row that share a weight's scale. */
 struct activations {
     uint32_t q8[8];
     float scale;
-    int sum[2], spill;
+    int sum, spill; /* 0 if it is another half's */
     uint32_t channel;
 };
 
-static __device__ __forceinline__ struct activations load_activations(const struct pkv_act &x,
-                                                                      uint64_t number)
+/* Block `number` of 32 activations, or one half of it. */
+template <int HALVES>
+static __device__ __forceinline__ struct activations
+load_activations(const struct pkv_act &x, uint64_t number, uint32_t half)
 {
-    const int8_t *q8 = PKV_AT(const int8_t, x.q8) + 32 * number;
-    const uint4 low = pkvi_cuda_load16(q8), high = pkvi_cuda_load16(q8 + 16);
+    struct activations a;
+    const int8_t *q8 = PKV_AT(const int8_t, x.q8) + 32 * number + 16 * half;
     const uint32_t *block = PKV_AT(const uint32_t, x.block) + 3 * number;
     const uint32_t sums = block[1], spill = block[2];
-    return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w},
-            __uint_as_float(block[0]),
-            {(int16_t)(sums & 0xffff), (int16_t)(sums >> 16)},
-            (int16_t)(spill & 0xffff),
-            spill >> 16};
+    const int first = (int16_t)(sums & 0xffff), second = (int16_t)(sums >> 16);
+    const uint4 four = pkvi_cuda_load16(q8);
+    a.q8[0] = four.x, a.q8[1] = four.y, a.q8[2] = four.z, a.q8[3] = four.w;
+    a.scale = __uint_as_float(block[0]);
+    a.spill = (int16_t)(spill & 0xffff);
+    a.channel = spill >> 16;
+    if constexpr (HALVES == 1) {
+        const uint4 next = pkvi_cuda_load16(q8 + 16);
+        a.q8[4] = next.x, a.q8[5] = next.y, a.q8[6] = next.z, a.q8[7] = next.w;
+        a.sum = first + second;
+    } else {
+        a.sum = half == 0 ? first : second;
+        a.spill = a.channel / 16 == half ? a.spill : 0;
+    }
+    return a;
 }
 
-/* acc[b][i] += 32 inputs of output lane + i, row b. */
-template <int TYPE, int ROWS>
-static __device__ __forceinline__ void add_block(const struct pkv_act &x,
-                                                 const struct pkvi_cuda_sub &sub, uint32_t lane,
-                                                 const uint64_t number[ROWS], float acc[ROWS][4])
+/* Rows that a block takes; b beyond the last: the last once more, which is not stored. */
+struct rows {
+    uint32_t first, last; /* first + last is the last */
+};
+
+static __device__ __forceinline__ uint64_t row_of(const struct rows &rows, uint32_t b)
+{
+    return rows.first + (b < rows.last ? b : rows.last);
+}
+
+/* acc[i] += what a row's activations give; at_spill: the codes around a.channel. */
+template <int TYPE>
+static __device__ __forceinline__ void
+add_row(const struct activations &a, const struct pkvi_cuda_words<4> *codes,
+        const struct pkvi_cuda_words<4> &at_spill, const float s[4], const float m[4], float acc[4])
 {
     using format = pkvi_cuda_format<TYPE>;
-    constexpr uint32_t halves = format::halves, quads = 8 / halves;
-    struct pkvi_cuda_words<4> codes[8];
-    float s[halves][4], m[halves][4];
+    const float x_scaled = a.scale * (float)a.sum;
 #pragma unroll
-    for (uint32_t quad = 0; quad < 8; quad++) {
-        codes[quad] = pkvi_cuda_quad<TYPE, 4>(sub.planes, lane, quad);
-    }
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t code = at_spill.of[i] >> (a.channel % 4 * 8) & 255;
+        int sum = start_of<TYPE>(a.sum);
 #pragma unroll
-    for (uint32_t half = 0; half < halves; half++) {
-        pkvi_cuda_scales<TYPE, 4>(sub, lane, half, s[half], m[half]);
-    }
-#pragma unroll
-    for (uint32_t b = 0; b < ROWS; b++) {
-        const struct activations a = load_activations(x, number[b]);
-        const struct pkvi_cuda_words<4> at_spill =
-            pkvi_cuda_quad<TYPE, 4>(sub.planes, lane, a.channel / 4);
-#pragma unroll
-        for (uint32_t half = 0; half < halves; half++) {
-            const int x_sum = halves == 1 ? a.sum[0] + a.sum[1] : a.sum[half];
-            const int spill = halves == 1 || a.channel / 16 == half ? a.spill : 0;
-            const float x_scaled = a.scale * (float)x_sum;
-#pragma unroll
-            for (uint32_t i = 0; i < 4; i++) {
-                const uint32_t code = at_spill.of[i] >> (a.channel % 4 * 8) & 255;
-                int sum = start_of<TYPE>(x_sum);
-#pragma unroll
-                for (uint32_t quad = half * quads; quad < (half + 1) * quads; quad++) {
-                    sum = __dp4a((int)codes[quad].of[i], (int)a.q8[quad], sum);
-                }
-                sum += (TYPE == PKV_W_Q8_0 ? (int8_t)code : (int)code) * spill;
-                acc[b][i] = fmaf(exact<TYPE>(sum), s[half][i] * a.scale, acc[b][i]);
-                if constexpr (format::has_min) {
-                    acc[b][i] = fmaf(m[half][i], x_scaled, acc[b][i]);
-                }
-            }
+        for (uint32_t quad = 0; quad < 8 / format::halves; quad++) {
+            sum = __dp4a((int)codes[quad].of[i], (int)a.q8[quad], sum);
+        }
+        sum += (TYPE == PKV_W_Q8_0 ? (int8_t)code : (int)code) * a.spill;
+        acc[i] = fmaf(exact<TYPE>(sum), s[i] * a.scale, acc[i]);
+        if constexpr (format::has_min) {
+            acc[i] = fmaf(m[i], x_scaled, acc[i]);
         }
     }
 }
 
-/* Of rows row[b], outputs lane .. lane + 3 of a group, blocks or inputs first, first + 64, ... */
+/* The first `by` rows become the last. ROWS / BY times leave everything as it was. */
+template <int ROWS, int BY> static __device__ __forceinline__ void turn(float acc[ROWS][4])
+{
+#pragma unroll
+    for (int i = 0; ROWS > BY && i < 4; i++) {
+        float first[BY];
+#pragma unroll
+        for (int b = 0; b < BY; b++) {
+            first[b] = acc[b][i];
+        }
+#pragma unroll
+        for (int b = 0; b < ROWS - BY; b++) {
+            acc[b][i] = acc[b + BY][i];
+        }
+#pragma unroll
+        for (int b = 0; b < BY; b++) {
+            acc[ROWS - BY + b][i] = first[b];
+        }
+    }
+}
+
+/* acc[b][i] += inputs 32 k .. 32 k + 31 of output lane + i, row b; or one half of those. */
 template <int TYPE, int ROWS>
-static __device__ __forceinline__ void sum_lane(const struct pkv_act &x, const uint8_t *data,
-                                                uint32_t group, const uint32_t row[ROWS],
-                                                uint32_t first, uint32_t lane, float acc[ROWS][4])
+static __device__ __forceinline__ void
+add_block(const struct pkv_act &x, const struct rows &rows, uint32_t k, uint32_t half,
+          const struct pkvi_cuda_sub &sub, uint32_t lane, float acc[ROWS][4])
+{
+    using format = pkvi_cuda_format<TYPE>;
+    constexpr uint32_t quads = 8 / format::halves, PAIR = ROWS < 2 ? 1 : 2;
+    struct pkvi_cuda_words<4> codes[quads];
+    float s[4], m[4];
+#pragma unroll
+    for (uint32_t quad = 0; quad < quads; quad++) {
+        codes[quad] = pkvi_cuda_quad<TYPE, 4>(sub.planes, lane, half * quads + quad);
+    }
+    pkvi_cuda_scales<TYPE, 4>(sub, lane, half, s, m);
+#pragma unroll 1 /* two rows at a time, which fit into registers: acc turns under them */
+    for (uint32_t first = 0; first < ROWS; first += PAIR) {
+#pragma unroll
+        for (uint32_t b = 0; b < PAIR; b++) {
+            const struct activations a = load_activations<format::halves>(
+                x, row_of(rows, first + b) * (x.cols / 32) + k, half);
+            add_row<TYPE>(a, codes, pkvi_cuda_quad<TYPE, 4>(sub.planes, lane, a.channel / 4), s, m,
+                          acc[b]);
+        }
+        turn<ROWS, PAIR>(acc);
+    }
+}
+
+/* Outputs lane .. lane + 3 of a group, blocks or inputs first, first + 64, ... */
+template <int TYPE, int ROWS>
+static __device__ __forceinline__ void sum_lane(const struct pkv_act &x, const struct rows &rows,
+                                                const uint8_t *data, uint32_t group, uint32_t first,
+                                                uint32_t lane, float acc[ROWS][4])
 {
     using format = pkvi_cuda_format<TYPE>;
     data += group * pkvi_cuda_group_bytes<TYPE>(x.cols);
     if constexpr (format::quantised) {
         const uint32_t blocks = x.cols / 32;
         for (uint32_t k = first; k < blocks; k += 8 * WARPS) {
-            uint64_t number[ROWS];
+            const struct pkvi_cuda_sub sub = pkvi_cuda_sub_at<TYPE>(data, k);
 #pragma unroll
-            for (uint32_t b = 0; b < ROWS; b++) {
-                number[b] = (uint64_t)row[b] * blocks + k;
+            for (uint32_t half = 0; half < format::halves; half++) {
+                add_block<TYPE, ROWS>(x, rows, k, half, sub, lane, acc);
             }
-            add_block<TYPE, ROWS>(x, pkvi_cuda_sub_at<TYPE>(data, k), lane, number, acc);
         }
     } else {
 #pragma unroll 4
@@ -130,7 +178,7 @@ static __device__ __forceinline__ void sum_lane(const struct pkv_act &x, const u
             pkvi_cuda_floats<TYPE, 4>(data + (uint64_t)k * format::layout.record_bytes, lane, w);
 #pragma unroll
             for (uint32_t b = 0; b < ROWS; b++) {
-                const float value = PKV_AT(const float, x.f32)[(uint64_t)row[b] * x.cols + k];
+                const float value = PKV_AT(const float, x.f32)[row_of(rows, b) * x.cols + k];
 #pragma unroll
                 for (uint32_t i = 0; i < 4; i++) {
                     acc[b][i] = fmaf(w[i], value, acc[b][i]);
@@ -138,6 +186,20 @@ static __device__ __forceinline__ void sum_lane(const struct pkv_act &x, const u
             }
         }
     }
+}
+
+/* args.part[number], without an index into parameters, which would copy them. */
+static __device__ __forceinline__ struct pkv_linear_part part_of(const struct pkv_args_linear &args,
+                                                                 uint32_t number)
+{
+    struct pkv_linear_part part = args.part[0];
+#pragma unroll
+    for (uint32_t p = 1; p < PKV_LINEAR_PARTS; p++) {
+        if (p == number) {
+            part = args.part[p];
+        }
+    }
+    return part;
 }
 
 /* The sum in fixed order, then where it goes; a thread an output and row. */
@@ -162,32 +224,33 @@ static __device__ __forceinline__ void store(const struct pkv_linear_part &part,
     *y = part.add ? *y + sum : sum;
 }
 
-/* Block (g, r): group g of all parts' groups, rows ROWS r .. ROWS r + ROWS - 1. */
+/*
+ * A group of all parts' groups and ROWS rows. Blocks of the same weights follow each other, so that
+ * all but the first find them in L2.
+ */
 template <int ROWS>
 static __global__ void __launch_bounds__(THREADS, 2) few(struct pkv_args_linear args)
 {
     PKV_SHARED(float, sums, [WARPS][ROWS][OUTPUTS]);
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const uint32_t first_row = blockIdx.y * ROWS;
-    struct pkv_linear_part part = args.part[0];
-    uint32_t group = blockIdx.x, row[ROWS];
+    const uint32_t row_blocks = (args.rows + ROWS - 1) / ROWS;
+    const uint32_t first_row = blockIdx.x % row_blocks * ROWS;
+    uint32_t group = blockIdx.x / row_blocks, number = 0;
 #pragma unroll
-    for (uint32_t p = 1; p < PKV_LINEAR_PARTS; p++) {
-        const uint32_t groups = (part.w.rows + OUTPUTS - 1) / OUTPUTS;
-        if (p < args.part_count && group >= groups) {
+    for (uint32_t p = 0; p + 1 < PKV_LINEAR_PARTS; p++) {
+        const uint32_t groups = (args.part[p].w.rows + OUTPUTS - 1) / OUTPUTS;
+        if (p == number && p + 1 < args.part_count && group >= groups) {
             group -= groups;
-            part = args.part[p];
+            number++;
         }
     }
-#pragma unroll
-    for (uint32_t b = 0; b < ROWS; b++) { /* beyond the last: the last once more, not stored */
-        row[b] = first_row + b < args.rows ? first_row + b : args.rows - 1;
-    }
+    const struct rows rows = {first_row, args.rows - 1 - first_row};
     float acc[ROWS][4] = {};
-    const uint8_t *data = PKV_AT(const uint8_t, part.w.data);
+    const struct pkv_matrix w = part_of(args, number).w;
+    const uint8_t *data = PKV_AT(const uint8_t, w.data);
 #define SUM(TYPE)                                                                                  \
-    sum_lane<TYPE, ROWS>(args.x, data, group, row, 8 * warp + lane / 4, lane % 4 * 4, acc)
-    PKV_CUDA_EACH_TYPE(part.w.type, SUM)
+    sum_lane<TYPE, ROWS>(args.x, rows, data, group, 8 * warp + lane / 4, lane % 4 * 4, acc)
+    PKV_CUDA_EACH_TYPE(w.type, SUM)
 #undef SUM
 #pragma unroll
     for (uint32_t b = 0; b < ROWS; b++) {
@@ -202,7 +265,7 @@ static __global__ void __launch_bounds__(THREADS, 2) few(struct pkv_args_linear 
         }
     }
     __syncthreads();
-    store<ROWS>(part, group, first_row, args.rows, sums);
+    store<ROWS>(part_of(args, number), group, first_row, args.rows, sums);
 }
 
 static uint32_t ceil_div(uint64_t a, uint32_t b)
@@ -220,15 +283,15 @@ static enum pkv_status launch_few(const struct pkvi_cuda_stream *stream,
     if (groups == 0) {
         return PKV_OK;
     }
-    const dim3 grid(groups, ceil_div(args->rows, FEW_ROWS));
     if (args->rows == 1) {
-        PKV_LAUNCH((few<1>), grid, THREADS, 0, stream->stream, *args);
+        PKV_LAUNCH((few<1>), groups, THREADS, 0, stream->stream, *args);
     } else if (args->rows == 2) {
-        PKV_LAUNCH((few<2>), grid, THREADS, 0, stream->stream, *args);
+        PKV_LAUNCH((few<2>), groups, THREADS, 0, stream->stream, *args);
     } else if (args->rows <= 4) {
-        PKV_LAUNCH((few<4>), grid, THREADS, 0, stream->stream, *args);
+        PKV_LAUNCH((few<4>), groups, THREADS, 0, stream->stream, *args);
     } else {
-        PKV_LAUNCH((few<8>), grid, THREADS, 0, stream->stream, *args);
+        const uint32_t row_blocks = ceil_div(args->rows, FEW_ROWS);
+        PKV_LAUNCH((few<FEW_ROWS>), groups * row_blocks, THREADS, 0, stream->stream, *args);
     }
     return pkvi_cuda_check(cudaGetLastError(), "launch of linear");
 }

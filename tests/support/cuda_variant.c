@@ -20,6 +20,15 @@ bool pkvt_cuda_here(void)
     return true;
 }
 
+static bool offer_blas = true;
+static uint64_t offer_bytes = UINT64_MAX;
+
+void pkvt_cuda_offer(bool blas, uint64_t workspace_bytes)
+{
+    offer_blas = blas;
+    offer_bytes = workspace_bytes;
+}
+
 static void assert_cuda(cudaError_t error, const char *what)
 {
     assert_ok(pkvi_cuda_check(error, what));
@@ -117,6 +126,10 @@ void *pkvt_cuda_alloc(uint64_t bytes)
 void pkvt_cuda_run(uint32_t op, const void *args)
 {
     struct pkvi_cuda_stream stream = *open_stream();
+    stream.blas = offer_blas ? stream.blas : NULL;
+    if (stream.workspace_bytes > offer_bytes) {
+        stream.workspace_bytes = offer_bytes;
+    }
     const struct pkv_kernel *kernel = pkvi_cuda_kernel(op);
     assert_non_null(kernel);
     assert_int_equal(kernel->op, op);
@@ -135,6 +148,12 @@ void pkvt_cuda_run(uint32_t op, const void *args)
 {
     (void)args;
     fail_msg("operation %u: a program without CUDA kernels", op);
+}
+
+void pkvt_cuda_offer(bool blas, uint64_t workspace_bytes)
+{
+    (void)blas;
+    (void)workspace_bytes;
 }
 
 void *pkvt_cuda_alloc(uint64_t bytes)

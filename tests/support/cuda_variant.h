@@ -14,6 +14,9 @@ bool pkvt_cuda_here(void);
 /* Runs and waits. The operation has a CUDA kernel. */
 void pkvt_cuda_run(uint32_t op, const void *args);
 
+/* What later runs find beside their stream: cuBLAS or not, and so much workspace at most. */
+void pkvt_cuda_offer(bool blas, uint64_t workspace_bytes);
+
 /* Memory that kernels reach; of the exact size, so that its end is guarded. NULL: none. */
 void *pkvt_cuda_alloc(uint64_t bytes);
 
