@@ -205,7 +205,7 @@ static __device__ void start(const struct pkv_args_attend &args, const struct he
     }
 }
 
-static __global__ void __launch_bounds__(THREADS, 6) attend_plain(struct pkvi_cuda_attend job)
+static __global__ void __launch_bounds__(THREADS, 4) attend_plain(struct pkvi_cuda_attend job)
 {
     PKV_SHARED(float, score, [HEADS][PKV_SPLIT_KEYS]);
     PKV_SHARED(float, total, [HEADS][MAX_HEAD_DIM]);

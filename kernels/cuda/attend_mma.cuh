@@ -24,10 +24,7 @@
 /* Sizes of one kernel; bytes of shared memory in the order they lie in. */
 template <uint32_t HEAD_DIM, enum pkv_kv_type TYPE, uint32_t ROW_WARPS> struct pkvi_mma_shape {
     /* Blocks of a multiprocessor that registers must suffice for; more of them would spill. */
-    static constexpr int blocks = ROW_WARPS > 1     ? (HEAD_DIM > 64 ? 2 : 3)
-                                  : HEAD_DIM == 64  ? 5
-                                  : HEAD_DIM == 128 ? 4
-                                                    : 3;
+    static constexpr int blocks = ROW_WARPS > 1 ? (HEAD_DIM > 64 ? 2 : 3) : HEAD_DIM > 128 ? 3 : 4;
     static constexpr uint32_t rows = 16 * ROW_WARPS;
     static constexpr uint32_t col_warps = 4 / ROW_WARPS;
     static constexpr uint32_t channels = HEAD_DIM / col_warps; /* of a warp */
