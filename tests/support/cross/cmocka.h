@@ -37,6 +37,13 @@ __attribute__((format(printf, 1, 2), noreturn, unused)) static void fail_msg(con
 #define assert_memory_equal(a, b, bytes) assert_true(memcmp((a), (b), (bytes)) == 0)
 #define assert_string_equal(a, b) assert_true(strcmp((a), (b)) == 0)
 
+/* Ends the test function that says it. */
+#define skip()                                                                                     \
+    do {                                                                                           \
+        printf("skipped: ");                                                                       \
+        return;                                                                                    \
+    } while (0)
+
 #define cmocka_unit_test(function)                                                                 \
     {                                                                                              \
 #function, function                                                                        \
