@@ -11,14 +11,11 @@ foreach(source ${sources})
         continue()
     endif()
     set(program gpu_kernel_${op})
-    add_executable(${program} ${source} tests/support/kernel_test.c tests/support/kv_case.c
+    pkv_add_test_program(${program} ${source} tests/support/kernel_test.c tests/support/kv_case.c
         tests/support/cuda_variant.c)
-    pkv_target_defaults(${program})
-    set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
     target_include_directories(${program} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
     # Memory of pkvt_alloc() is the card's too: free() must know.
     target_compile_definitions(${program} PRIVATE PKV_TEST_CUDA=1 PKV_TEST_CARD=1 free=pkvt_cuda_free)
-    target_link_libraries(${program} PRIVATE pivotkv_test_support)
     pkv_add_test(gpu ${source} ${program})
 endforeach()
 add_executable(gpu_gather tests/gpu/gather.cu)

@@ -87,8 +87,9 @@ def write(options, out):
         if not cols:
             data = struct.pack("<f", 1.0) * rows
         else:  # equal shapes get equal weights: making them is slower than a disk
-            data = made.setdefault((rows, cols), None) or q4_k(rng, rows, cols)
-            made[(rows, cols)] = data
+            if (rows, cols) not in made:
+                made[(rows, cols)] = q4_k(rng, rows, cols)
+            data = made[(rows, cols)]
         out.write(data)
         out.write(b"\0" * (-size % ALIGNMENT))
 
