@@ -18,6 +18,11 @@
 
 #define GIB ((double)((uint64_t)1 << 30))
 #define MOST_FINDINGS 16u
+#ifdef PKV_HAVE_CUDA
+#define HAS_CUDA true
+#else
+#define HAS_CUDA false
+#endif
 
 /* "ok": nothing to do. "note": good to know. "change": costs speed or will fail. */
 enum state { STATE_OK, STATE_NOTE, STATE_CHANGE };
@@ -35,6 +40,7 @@ struct report {
     struct pkvi_topo *topo;
     uint32_t threads;
     enum pkv_cpu best;
+    bool has_cuda;
     struct finding findings[MOST_FINDINGS];
     size_t count;
 };
@@ -127,10 +133,17 @@ static void judge_memory(struct report *r)
 static void judge_driver(struct report *r)
 {
     if (r->host.driver[0] == '\0') {
-        add(r, "gpu", STATE_NOTE, "", "no NVIDIA driver: the cpu device runs everything");
+        add(r, "gpu", STATE_NOTE, "", "no NVIDIA driver%s: the cpu device runs everything",
+            r->has_cuda ? ", though this build has CUDA" : "");
     } else if (!r->host.gpu_node) {
         add(r, "gpu", STATE_CHANGE, "docker run --gpus all",
             "driver %s is loaded, but /dev/nvidiactl is not here", r->host.driver);
+    } else if (!r->has_cuda) {
+        add(r, "gpu", STATE_CHANGE,
+            "install the CUDA toolkit (12.0 or newer, nvcc in PATH), remove the build folder, "
+            "build again",
+            "driver %s, %u GPUs, but this build has no CUDA: the cpu device runs everything",
+            r->host.driver, r->host.gpus);
     } else {
         add(r, "gpu", STATE_OK, "", "driver %s, %u GPUs", r->host.driver, r->host.gpus);
     }
@@ -228,7 +241,8 @@ static enum pkv_status make_json(const struct report *r, char **text_out)
         "available_bytes", bytes_or_null(host->memory.memory_available_bytes), "cgroup_limit_bytes",
         bytes_or_null(host->memory.cgroup_limit_bytes), "memlock_bytes",
         bytes_or_null(host->memlock_bytes), "huge_pages", host->huge_pages);
-    json_t *gpu = json_pack("{s:s, s:i}", "driver", host->driver, "gpus", (int)host->gpus);
+    json_t *gpu = json_pack("{s:s, s:i, s:b}", "driver", host->driver, "gpus", (int)host->gpus,
+                            "cuda", r->has_cuda);
     json_t *root =
         json_pack("{s:o, s:o, s:o, s:o, s:o}", "cpu", cpu_json(r), "nodes", nodes_json(r->topo),
                   "memory", memory, "gpu", gpu, "findings", findings_json(r));
@@ -241,10 +255,11 @@ static enum pkv_status make_json(const struct report *r, char **text_out)
     return PKV_OK;
 }
 
-enum pkv_status pkvi_doctor_text(const char *root, const char *synthetic, bool json,
+enum pkv_status pkvi_doctor_text(const char *root, const char *synthetic, bool has_cuda, bool json,
                                  char **text_out)
 {
-    struct report report = {.threads = pkvi_threads_available(), .best = pkvi_cpu_best()};
+    struct report report = {
+        .threads = pkvi_threads_available(), .best = pkvi_cpu_best(), .has_cuda = has_cuda};
     PKV_TRY(pkvi_topo_open(synthetic, &report.topo));
     pkvi_host_query(root, &report.host);
     judge_cpu(&report);
@@ -261,5 +276,5 @@ enum pkv_status pkv_doctor(bool json, char **text_out)
     if (!text_out) {
         return PKV_FAIL(PKV_ERR_INVALID, "doctor: NULL argument");
     }
-    return pkvi_doctor_text("", NULL, json, text_out);
+    return pkvi_doctor_text("", NULL, HAS_CUDA, json, text_out);
 }

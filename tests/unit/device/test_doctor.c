@@ -53,7 +53,7 @@ static void test_doctor__machine_with_troubles__each_with_its_command(void **sta
     pkvt_root_file("/sys/fs/cgroup/memory.max", "1000000000\n");
     pkvt_root_file("/sys/fs/cgroup/memory.current", "900000000\n");
     pkvt_root_file("/proc/driver/nvidia/version", "NVRM version: Kernel Module  550.54.15  x\n");
-    assert_ok(pkvi_doctor_text(*state, "numa:2 core:4 pu:1", true, &text));
+    assert_ok(pkvi_doctor_text(*state, "numa:2 core:4 pu:1", true, true, &text));
     json_t *report = json_loads(text, 0, NULL);
     assert_non_null(report);
     assert_finding(report, "huge pages", "change", "transparent_hugepage");
@@ -67,7 +67,7 @@ static void test_doctor__machine_with_troubles__each_with_its_command(void **sta
     json_decref(report);
     free(text);
 
-    assert_ok(pkvi_doctor_text(*state, "numa:2 core:4 pu:1", false, &text));
+    assert_ok(pkvi_doctor_text(*state, "numa:2 core:4 pu:1", true, false, &text));
     assert_non_null(strstr(text, "\n  huge pages as root: echo madvise"));
     assert_non_null(strstr(text, "node 1: CPUs 4-7"));
     free(text);
@@ -79,7 +79,7 @@ static void test_doctor__healthy_machine__nothing_to_change(void **state)
     pkvt_root_file("/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
     pkvt_root_file("/proc/meminfo", "MemTotal: 8000000 kB\nMemAvailable: 6000000 kB\n");
     pkvt_root_file("/proc/self/status", "CapEff:\t0000000000004000\n");
-    assert_ok(pkvi_doctor_text(*state, "numa:1 core:4 pu:1", true, &text));
+    assert_ok(pkvi_doctor_text(*state, "numa:1 core:4 pu:1", true, true, &text));
     json_t *report = json_loads(text, 0, NULL);
     assert_finding(report, "huge pages", "ok", "");
     assert_finding(report, "memory", "ok", "");
@@ -88,6 +88,36 @@ static void test_doctor__healthy_machine__nothing_to_change(void **state)
     assert_finding(report, "gpu", "note", "");
     json_decref(report);
     free(text);
+}
+
+static void judge_gpu(const char *root, bool has_cuda, const char *state, const char *words,
+                      const char *fix)
+{
+    char *text;
+    assert_ok(pkvi_doctor_text(root, "numa:1 core:4 pu:1", has_cuda, true, &text));
+    json_t *report = json_loads(text, 0, NULL);
+    assert_finding(report, "gpu", state, fix);
+    const char *said = json_string_value(json_object_get(finding(report, "gpu"), "text"));
+    if (!strstr(said, words)) {
+        fail_msg("'%s' does not say '%s'", said, words);
+    }
+    json_t *built = json_object_get(json_object_get(report, "gpu"), "cuda");
+    assert_int_equal(json_is_true(built), has_cuda);
+    json_decref(report);
+    free(text);
+}
+
+/* A driver and a build with CUDA need each other. */
+static void test_doctor__gpu_and_build__what_lacks_is_said(void **state)
+{
+    judge_gpu(*state, false, "note", "no NVIDIA driver: the cpu device", "");
+    judge_gpu(*state, true, "note", "no NVIDIA driver, though this build has CUDA", "");
+    pkvt_root_file("/proc/driver/nvidia/version", "NVRM version: Kernel Module  550.54.15  x\n");
+    judge_gpu(*state, true, "change", "/dev/nvidiactl is not here", "--gpus all");
+    pkvt_root_file("/dev/nvidiactl", "");
+    pkvt_root_file("/proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: x\n");
+    judge_gpu(*state, true, "ok", "driver 550.54.15, 1 GPUs", "");
+    judge_gpu(*state, false, "change", "1 GPUs, but this build has no CUDA", "CUDA toolkit");
 }
 
 static void test_doctor__this_machine__text_and_json(void **state)
@@ -111,6 +141,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_doctor__machine_with_troubles__each_with_its_command,
                                         open_root, close_root),
         cmocka_unit_test_setup_teardown(test_doctor__healthy_machine__nothing_to_change, open_root,
+                                        close_root),
+        cmocka_unit_test_setup_teardown(test_doctor__gpu_and_build__what_lacks_is_said, open_root,
                                         close_root),
         cmocka_unit_test(test_doctor__this_machine__text_and_json),
     };
