@@ -16,6 +16,7 @@ void pkvi_cost_glu(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_rope_table(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_rope(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_append(const void *args, struct pkv_cost *cost_out);
+/* Reads the spans: they must be host memory, never a GPU's (device_ops.h, cost). */
 void pkvi_cost_attend(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_softcap(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_topk(const void *args, struct pkv_cost *cost_out);

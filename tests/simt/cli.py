@@ -30,6 +30,9 @@ assert cuda["ids"] == cpu["ids"], (cuda["ids"], cpu["ids"])
 auto, said = record("auto")
 assert auto["device"] == "cuda" and auto["ids"] == cpu["ids"]
 assert "auto took" not in said, said
+# The host reads no device memory: there it faults where the host touches it.
+guarded = run("generate", "-m", MODEL, "--ids", "-", "-n", "2", "--temp", "0", "--device", "cuda", PKV_SIMT_GUARD="1")
+assert guarded.returncode == 0, guarded.stderr
 for error, words in ("35", "no NVIDIA driver"), ("100", "shows no GPU"):
     got = run("generate", "-m", MODEL, "--ids", "-", "--device", "cuda", PKV_SIMT_NO_DEVICE=error)
     lines = got.stderr.decode().splitlines()

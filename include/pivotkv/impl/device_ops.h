@@ -40,6 +40,9 @@ struct pkv_kernel {
     const char *variant; /* "scalar", "avx2", ... */
     uint32_t caps, args_bytes;
     enum pkv_status (*launch)(void *native_stream, const void *args);
+    /* Runs on the host and reads args; of attend also the spans that they point to, which must be
+     * host memory: the cpu and sim devices' is, who asks for another device's kernel hands in args
+     * with a copy (bench/link_kernels.c). scripts/check-layers knows all callers. */
     void (*cost)(const void *args, struct pkv_cost *cost_out);
 };
 
