@@ -28,10 +28,12 @@ struct pipeline {
     struct pkv_device *device;
     struct pkv_stream *compute, *store, *load;
     struct pkv_event *appended, *stored, *loaded, *attended;
-    pkv_addr slot, tile;                   /* one u64 of device memory each */
-    pkv_addr out;                          /* [ROUNDS] */
-    uint64_t host[ROUNDS], result[ROUNDS]; /* pinned */
-    uint32_t removed;                      /* an edge, EDGES = none */
+    pkv_addr slot, tile; /* one u64 of device memory each */
+    pkv_addr out;        /* [ROUNDS] */
+    struct {
+        uint64_t host[ROUNDS], result[ROUNDS];
+    } pinned;         /* in one call: a page is pinned once */
+    uint32_t removed; /* an edge, EDGES = none */
 };
 
 static void wait_unless_removed(struct pipeline *p, enum edge edge, struct pkv_stream *stream,
@@ -72,11 +74,11 @@ static void run_rounds(struct pipeline *p)
             attend(p, i - 1);
         }
         wait_unless_removed(p, APPEND_STORE, p->store, p->appended);
-        copy_one(p->store, host_addr(&p->host[i]), p->slot);
+        copy_one(p->store, host_addr(&p->pinned.host[i]), p->slot);
         assert_ok(pkvi_event_record(p->stored, p->store));
         wait_unless_removed(p, STORE_LOAD, p->load, p->stored);
         wait_unless_removed(p, ATTEND_LOAD, p->load, p->attended);
-        copy_one(p->load, p->tile, host_addr(&p->host[i]));
+        copy_one(p->load, p->tile, host_addr(&p->pinned.host[i]));
         assert_ok(pkvi_event_record(p->loaded, p->load));
     }
     attend(p, ROUNDS - 1);
@@ -95,8 +97,7 @@ static void open_pipeline(struct pipeline *p)
     assert_ok(pkvi_mem_alloc(p->device, PKV_MEM_DEVICE, 8, &p->tile));
     assert_ok(pkvi_mem_alloc(p->device, PKV_MEM_DEVICE, 8 * ROUNDS, &p->out));
     pkv_addr pinned;
-    assert_ok(pkvi_mem_pin(p->device, p->host, sizeof p->host, &pinned));
-    assert_ok(pkvi_mem_pin(p->device, p->result, sizeof p->result, &pinned));
+    assert_ok(pkvi_mem_pin(p->device, &p->pinned, sizeof p->pinned, &pinned));
 }
 
 static void close_pipeline(struct pipeline *p)
@@ -111,8 +112,14 @@ static void close_pipeline(struct pipeline *p)
     pkvi_mem_free(p->device, PKV_MEM_DEVICE, p->slot);
     pkvi_mem_free(p->device, PKV_MEM_DEVICE, p->tile);
     pkvi_mem_free(p->device, PKV_MEM_DEVICE, p->out);
-    pkvi_mem_unpin(p->device, p->host);
-    pkvi_mem_unpin(p->device, p->result);
+    pkvi_mem_unpin(p->device, &p->pinned);
+}
+
+/* A run takes a millisecond, so on a GPU and over a fake one as many as elsewhere. */
+static uint32_t seeds(void)
+{
+    const uint32_t fewest = pkvt_edge_seeds(40 * 8);
+    return fewest < 40 ? fewest : 40;
 }
 
 /* Does the pipeline give the right numbers? */
@@ -129,18 +136,18 @@ static bool is_right(enum pkv_schedule schedule, enum pkv_stream_kind first, uin
     p->removed = removed;
     assert_ok(pkvt_edge_device_open(&config, &p->device));
     open_pipeline(p);
-    copy_one(p->compute, p->slot, host_addr(&p->host[0])); /* 0 */
+    copy_one(p->compute, p->slot, host_addr(&p->pinned.host[0])); /* 0 */
     assert_ok(pkvi_stream_sync(p->compute));
 
     run_rounds(p);
-    struct pkv_span back = {host_addr(p->result), p->out, sizeof p->result};
+    struct pkv_span back = {host_addr(p->pinned.result), p->out, sizeof p->pinned.result};
     assert_ok(pkvi_copy_async(p->compute, &back, 1));
     assert_ok(pkvi_stream_sync(p->compute));
 
     bool right = true;
     for (uint64_t i = 0, expected = 0; i < ROUNDS; i++) {
         expected = expected * 3 + i + 1;
-        right = right && p->result[i] == expected;
+        right = right && p->pinned.result[i] == expected;
     }
     close_pipeline(p);
     pkv_device_close(p->device);
@@ -151,7 +158,7 @@ static bool is_right(enum pkv_schedule schedule, enum pkv_stream_kind first, uin
 static void test_edges__all_waits__right_in_every_schedule(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 40; seed++) {
+    for (uint64_t seed = 0; seed < seeds(); seed++) {
         enum pkv_stream_kind first = (enum pkv_stream_kind)(seed % 4);
         assert_true(is_right(PKV_SCHEDULE_LAZY, first, seed, EDGES));
         assert_true(is_right(PKV_SCHEDULE_RANDOM, first, seed, EDGES));
@@ -164,11 +171,15 @@ static void test_edges__one_wait_removed__adversarial_shows_it_at_every_seed(voi
 {
     (void)state;
     for (uint32_t edge = 0; edge < EDGES; edge++) {
-        for (uint64_t seed = 0; seed < 40; seed++) {
-            if (is_right(PKV_SCHEDULE_ADVERSARIAL, edges[edge].first, seed, edge)) {
+        uint32_t seen = 0;
+        for (uint64_t seed = 0; seed < seeds(); seed++) {
+            const bool right = is_right(PKV_SCHEDULE_ADVERSARIAL, edges[edge].first, seed, edge);
+            seen += !right;
+            if (right && pkvt_edge_must_show()) {
                 fail_msg("%s removed: not seen at seed %u", edges[edge].name, (unsigned)seed);
             }
         }
+        print_message("%s removed: seen at %u of %u seeds\n", edges[edge].name, seen, seeds());
     }
 }
 
@@ -177,11 +188,11 @@ static void test_edges__one_wait_removed__random_shows_it_at_half_the_seeds(void
     (void)state;
     for (uint32_t edge = 0; edge < EDGES; edge++) {
         uint32_t seen = 0;
-        for (uint64_t seed = 0; seed < 40; seed++) {
+        for (uint64_t seed = 0; seed < seeds(); seed++) {
             seen += !is_right(PKV_SCHEDULE_RANDOM, PKV_COMPUTE, seed, edge);
         }
-        print_message("%s removed: seen at %u of 40 seeds\n", edges[edge].name, seen);
-        assert_in_range(seen, 20, 40);
+        print_message("%s removed: seen at %u of %u seeds\n", edges[edge].name, seen, seeds());
+        assert_true(!pkvt_edge_must_show() || 2 * seen >= seeds());
     }
 }
 

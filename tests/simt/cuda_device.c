@@ -113,3 +113,8 @@ uint32_t pkvt_edge_seeds(uint32_t seeds)
 {
     return (seeds + 3) / 4;
 }
+
+bool pkvt_edge_must_show(void)
+{
+    return true;
+}

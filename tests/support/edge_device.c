@@ -18,3 +18,8 @@ uint32_t pkvt_edge_seeds(uint32_t seeds)
 {
     return seeds;
 }
+
+bool pkvt_edge_must_show(void)
+{
+    return true;
+}
