@@ -139,12 +139,12 @@ struct link {
     uint64_t host_bytes, device_bytes; /* planned */
     struct link_host host[LINK_MEMORIES][LINK_NODES_MOST];
     pkv_addr device_region[2];
-    uint8_t *scratch; /* 2 x LINK_SCRATCH_BYTES of host memory */
+    pkv_addr scratch; /* 2 x LINK_SCRATCH_BYTES, pinned */
 
     pkv_addr kernel_memory;
-    void *zeros; /* it was filled with */
+    pkv_addr zeros; /* pinned; it was filled with */
     struct link_kernel int8, f32, read, nothing;
-    pkv_addr works_memory, *works_pages; /* of the kinds; the page table as it was sent */
+    pkv_addr works_memory, works_pages; /* of the kinds; pinned, the page table as it was sent */
     struct link_work works[LINK_WORKS];
 
     struct link_lanes lanes[2]; /* load, store */

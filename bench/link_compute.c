@@ -5,7 +5,7 @@
  */
 #include "bench/link.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 #include "kernels/addr.h"
 #include "kernels/pack.h"
@@ -64,13 +64,11 @@ uint64_t pkvi_link_compute_bytes(const struct link *link)
 /* The zeros stay until the stream is closed: a copy may still read them when the wait fails. */
 static enum pkv_status set_zero(struct link *link, uint64_t bytes)
 {
-    link->zeros = calloc(1, LINK_ZERO_BYTES);
-    if (!link->zeros) {
-        return PKV_FAIL(PKV_ERR_NO_MEMORY, "no memory for the kernels' zeros");
-    }
+    PKV_TRY(pkvi_mem_alloc(link->device, PKV_MEM_PINNED, LINK_ZERO_BYTES, &link->zeros));
+    memset(PKV_AT(void, link->zeros), 0, LINK_ZERO_BYTES);
     for (uint64_t at = 0; at < bytes; at += LINK_ZERO_BYTES) {
         struct pkv_span span = {.dst = link->kernel_memory + at,
-                                .src = pkvi_addr(link->zeros),
+                                .src = link->zeros,
                                 .bytes =
                                     bytes - at < LINK_ZERO_BYTES ? bytes - at : LINK_ZERO_BYTES};
         PKV_TRY(pkvi_copy_async(link->compute, &span, 1));
@@ -133,7 +131,7 @@ void pkvi_link_compute_close(struct link *link)
     pkvi_event_close(link->compute_end);
     pkvi_mem_free(link->device, PKV_MEM_DEVICE, link->kernel_memory);
     pkvi_link_works_close(link);
-    free(link->zeros);
+    pkvi_mem_free(link->device, PKV_MEM_PINNED, link->zeros);
 }
 
 const struct link_kernel *pkvi_link_beside(const struct link *link, enum link_compute compute)

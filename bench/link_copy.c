@@ -135,8 +135,8 @@ static enum pkv_status stamp(struct link *link, const struct link_cell *cell, ui
 {
     const struct link_host *host = &link->host[cell->memory][cell->node];
     uint32_t pair = cell->direction == LINK_BOTH ? direction : 0;
-    uint8_t *to =
-        direction == LINK_LOAD ? host->base[pair] + (span->src - host->addr[pair]) : link->scratch;
+    uint8_t *to = direction == LINK_LOAD ? host->base[pair] + (span->src - host->addr[pair])
+                                         : PKV_AT(uint8_t, link->scratch);
     for (uint64_t j = 0; j < bytes; j++) {
         to[j] = stamp_byte(cell, direction, i, j);
     }
@@ -153,7 +153,7 @@ static enum pkv_status compare(struct link *link, const struct link_cell *cell, 
 {
     const struct link_host *host = &link->host[cell->memory][cell->node];
     uint32_t pair = cell->direction == LINK_BOTH ? direction : 0;
-    const uint8_t *got = link->scratch + LINK_SCRATCH_BYTES;
+    const uint8_t *got = PKV_AT(uint8_t, link->scratch + LINK_SCRATCH_BYTES);
     if (direction == LINK_LOAD) {
         const struct pkv_span down = {.dst = pkvi_addr(got), .src = span->dst, .bytes = bytes};
         PKV_TRY(pkvi_copy_async(link->lanes[1].stream[0], &down, 1));

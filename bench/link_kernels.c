@@ -7,7 +7,7 @@
  */
 #include "bench/link.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 #include "kernels/addr.h"
 #include "kernels/pack.h"
@@ -123,13 +123,12 @@ uint64_t pkvi_link_works_bytes(const struct link *link)
 static enum pkv_status send_tables(struct link *link, const struct layout *l)
 {
     const uint64_t bytes = l->sent_end - l->pages;
-    uint8_t *image = calloc(1, bytes);
-    if (!image) {
-        return PKV_FAIL(PKV_ERR_NO_MEMORY, "no memory for the kernels' tables");
-    }
-    link->works_pages = (pkv_addr *)(void *)image; /* stays: the copy may be late */
+    PKV_TRY(pkvi_mem_alloc(link->device, PKV_MEM_PINNED, bytes, &link->works_pages));
+    uint8_t *image = PKV_AT(uint8_t, link->works_pages); /* stays: the copy may be late */
+    memset(image, 0, bytes);
     for (uint32_t i = 0; i < l->keys / PKV_PAGE_TOKENS * KV_HEADS; i++) {
-        link->works_pages[i] = link->read.args.linear.part[0].w.data + (uint64_t)i * PAGE_BYTES;
+        PKV_AT(pkv_addr, link->works_pages)
+        [i] = link->read.args.linear.part[0].w.data + (uint64_t)i * PAGE_BYTES;
     }
     *(struct pkv_kv_view *)(void *)(image + (l->view - l->pages)) =
         (struct pkv_kv_view){.page = l->pages,
@@ -142,7 +141,7 @@ static enum pkv_status send_tables(struct link *link, const struct layout *l)
     spans[SPAN_LAUNCH] = (struct pkv_row_span){.rows = 1, .first_position = PKV_PAGE_TOKENS - 1};
     spans[SPAN_ONE] = (struct pkv_row_span){.rows = 1, .first_position = l->keys - 1};
     spans[SPAN_MANY] = (struct pkv_row_span){.rows = rows, .first_position = many - rows};
-    const struct pkv_span span = {l->pages, pkvi_addr(image), bytes};
+    const struct pkv_span span = {l->pages, link->works_pages, bytes};
     PKV_TRY(pkvi_copy_async(link->compute, &span, 1));
     return pkvi_stream_sync(link->compute);
 }
@@ -223,7 +222,7 @@ enum pkv_status pkvi_link_works_open(struct link *link)
     const struct layout l = lay_out(link, link->works_memory);
     for (pkv_addr at = l.weight; at < l.scratch; at += LINK_ZERO_BYTES) {
         const struct pkv_span span = {.dst = at,
-                                      .src = pkvi_addr(link->zeros),
+                                      .src = link->zeros,
                                       .bytes = l.scratch - at < LINK_ZERO_BYTES ? l.scratch - at
                                                                                 : LINK_ZERO_BYTES};
         PKV_TRY(pkvi_copy_async(link->compute, &span, 1));
@@ -240,7 +239,7 @@ enum pkv_status pkvi_link_works_open(struct link *link)
         /* The cost of attention reads spans: from the copy that the host has. */
         const pkv_addr spans = kernel->args.attend.spans;
         if (work->kind == PKVI_PROFILE_ATTEND) {
-            kernel->args.attend.spans = pkvi_addr(link->works_pages) + (spans - l.pages);
+            kernel->args.attend.spans = link->works_pages + (spans - l.pages);
         }
         kernel->kernel->cost(&kernel->args, &kernel->cost);
         if (work->kind == PKVI_PROFILE_ATTEND) {
@@ -253,5 +252,5 @@ enum pkv_status pkvi_link_works_open(struct link *link)
 void pkvi_link_works_close(struct link *link)
 {
     pkvi_mem_free(link->device, PKV_MEM_DEVICE, link->works_memory);
-    free(link->works_pages);
+    pkvi_mem_free(link->device, PKV_MEM_PINNED, link->works_pages);
 }

@@ -205,10 +205,7 @@ enum pkv_status pkvi_link_memory_open(struct link *link)
 {
     count_bytes(link);
     PKV_TRY(admit(link));
-    link->scratch = malloc((size_t)2 * LINK_SCRATCH_BYTES);
-    if (!link->scratch) {
-        return PKV_FAIL(PKV_ERR_NO_MEMORY, "no memory for the check of the copies");
-    }
+    PKV_TRY(pkvi_mem_alloc(link->device, PKV_MEM_PINNED, 2 * LINK_SCRATCH_BYTES, &link->scratch));
     for (int memory = 0; memory < LINK_MEMORIES; memory++) {
         for (uint32_t node = 0; node < link->node_count; node++) {
             if (pkvi_link_uses(link, (enum link_memory)memory, node)) {
@@ -233,5 +230,5 @@ void pkvi_link_memory_close(struct link *link)
             }
         }
     }
-    free(link->scratch);
+    pkvi_mem_free(link->device, PKV_MEM_PINNED, link->scratch);
 }

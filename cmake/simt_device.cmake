@@ -51,3 +51,27 @@ if(PKV_CLI_SOURCES AND Python3_FOUND)
     set_tests_properties(simt.cli PROPERTIES LABELS simt TIMEOUT ${PKV_TEST_TIMEOUT}
         ENVIRONMENT "${PKV_TEST_ENVIRONMENT}")
 endif()
+
+# The programs for a card over the fake runtime, and tests/gpu/run_all with them, every stage in tiny sizes.
+if(PKV_CLI_SOURCES AND Python3_FOUND)
+    set(kernels ${PROJECT_BINARY_DIR}/simt/card_kernels.cpp)
+    file(CONFIGURE OUTPUT ${kernels} CONTENT "#include \"tests/gpu/card_kernels.cu\"\n")
+    set(programs $<TARGET_FILE:pivotkv_simt> $<TARGET_FILE:simt_softcap_plain> $<TARGET_FILE:simt_glu_plain>)
+    foreach(name ${PKV_GPU_PROGRAMS})
+        pkv_add_simt_program(simt_gpu_${name} plain ${PKV_GPU_SOURCES_${name}} ${kernels}
+            $<TARGET_OBJECTS:simt_kernels_plain>)
+        target_compile_definitions(simt_gpu_${name} PRIVATE PKV_HAVE_CUDA=1)
+        target_compile_options(simt_gpu_${name} PRIVATE -Wno-unknown-pragmas)
+        if(name MATCHES "edges$")
+            target_link_options(simt_gpu_${name} PRIVATE ${PKV_GPU_LINK})
+        endif()
+        if(name STREQUAL tier_edges) # K and V of hundreds of runs are the CPU kernels' work
+            target_sources(simt_gpu_${name} PRIVATE tests/simt/host_kernels.c)
+            target_link_options(simt_gpu_${name} PRIVATE -Wl,--wrap=pkvi_cuda_kernel)
+        endif()
+        list(APPEND programs $<TARGET_FILE:simt_gpu_${name}>)
+    endforeach()
+    add_test(NAME simt.run_all COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/simt/run_all.py ${programs})
+    set_tests_properties(simt.run_all PROPERTIES LABELS simt TIMEOUT ${PKV_TEST_TIMEOUT}
+        ENVIRONMENT "${PKV_TEST_ENVIRONMENT}")
+endif()
