@@ -7,16 +7,25 @@ set(PKV_SIMT_COUNTED cudaStreamSynchronize cudaEventSynchronize cudaDeviceSynchr
     cudaHostAlloc cudaFreeHost)
 list(TRANSFORM PKV_SIMT_COUNTED PREPEND -Wl,--wrap=)
 
+# Without nvcc the library has no cuda device: these programs bring it.
+file(GLOB PKV_CUDA_DEVICE_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/device/dev_cuda.c
+    ${PROJECT_SOURCE_DIR}/runtime/device/cuda_*.c)
+set(PKV_SIMT_PRODUCT $<TARGET_OBJECTS:simt_kernels_plain>)
+if(NOT PKV_HAVE_CUDA)
+    add_library(simt_host OBJECT runtime/device/device.c ${PKV_CUDA_DEVICE_SOURCES})
+    pkv_simt_defaults(simt_host plain)
+    target_compile_definitions(simt_host PRIVATE PKV_HAVE_CUDA=1 PKV_BUILDING)
+    list(APPEND PKV_SIMT_PRODUCT $<TARGET_OBJECTS:simt_host>)
+endif()
+
 # The device's own tests: no kernel of the product in them.
 pkv_add_simt_program(simt_device plain tests/simt/test_device.c tests/simt/cuda_device.c
-    $<TARGET_OBJECTS:simt_kernels_plain>)
+    ${PKV_SIMT_PRODUCT})
 target_link_options(simt_device PRIVATE ${PKV_SIMT_COUNTED})
 pkv_add_simt_test(simt.device $<TARGET_FILE:simt_device> in_order:0)
 # Once more with the device's own files under ASan and UBSan.
-file(GLOB PKV_CUDA_DEVICE_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/device/dev_cuda.c
-    ${PROJECT_SOURCE_DIR}/runtime/device/cuda_*.c)
 pkv_add_simt_program(simt_device_asan asan tests/simt/test_device.c tests/simt/cuda_device.c
-    ${PKV_CUDA_DEVICE_SOURCES} $<TARGET_OBJECTS:simt_kernels_asan>)
+    ${PKV_CUDA_DEVICE_SOURCES} runtime/device/device.c $<TARGET_OBJECTS:simt_kernels_asan>)
 target_compile_definitions(simt_device_asan PRIVATE PKV_HAVE_CUDA=1)
 target_link_options(simt_device_asan PRIVATE ${PKV_SIMT_COUNTED})
 pkv_add_simt_test(simt.device_asan $<TARGET_FILE:simt_device_asan> in_order:0)
@@ -24,17 +33,17 @@ pkv_add_simt_test(simt.device_asan $<TARGET_FILE:simt_device_asan> in_order:0)
 # Edges between streams, of the device and of the tier. In the tier's the operations of COMPUTE are the
 # CPU kernels as host functions of its stream: hundreds of runs in seconds.
 pkv_add_simt_program(simt_device_edges plain tests/edge/test_device_edges.c tests/simt/cuda_device.c
-    $<TARGET_OBJECTS:simt_kernels_plain>)
+    ${PKV_SIMT_PRODUCT})
 target_link_options(simt_device_edges PRIVATE ${PKV_SIMT_COUNTED})
 pkv_add_simt_test(simt.device_edges $<TARGET_FILE:simt_device_edges> in_order:0)
 pkv_add_simt_program(simt_tier_edges plain tests/edge/test_tier_edges.c tests/simt/cuda_device.c
-    tests/simt/host_kernels.c $<TARGET_OBJECTS:simt_kernels_plain>)
+    tests/simt/host_kernels.c ${PKV_SIMT_PRODUCT})
 target_link_options(simt_tier_edges PRIVATE ${PKV_SIMT_COUNTED} -Wl,--wrap=pkvi_cuda_kernel)
 pkv_add_simt_test(simt.tier_edges $<TARGET_FILE:simt_tier_edges> in_order:0)
 
 # The whole product: tiny models against the CPU device; a real one by hand or with the label long.
 pkv_add_simt_program(simt_product plain tests/simt/test_product.c tests/simt/cuda_device.c
-    $<TARGET_OBJECTS:simt_kernels_plain>)
+    ${PKV_SIMT_PRODUCT})
 target_link_options(simt_product PRIVATE ${PKV_SIMT_COUNTED})
 pkv_add_simt_test(simt.product $<TARGET_FILE:simt_product> in_order:0)
 add_test(NAME simt.smollm2 COMMAND simt_product smollm2)
@@ -44,7 +53,7 @@ set_tests_properties(simt.smollm2 PROPERTIES LABELS "simt;long" TIMEOUT ${timeou
 
 # The command itself with --device cuda.
 if(PKV_CLI_SOURCES AND Python3_FOUND)
-    pkv_add_simt_program(pivotkv_simt plain ${PKV_CLI_SOURCES} $<TARGET_OBJECTS:simt_kernels_plain>)
+    pkv_add_simt_program(pivotkv_simt plain ${PKV_CLI_SOURCES} ${PKV_SIMT_PRODUCT})
     target_link_libraries(pivotkv_simt PRIVATE PkgConfig::EDIT)
     add_test(NAME simt.cli COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/simt/cli.py
         $<TARGET_FILE:pivotkv_simt>)
@@ -59,7 +68,7 @@ if(PKV_CLI_SOURCES AND Python3_FOUND)
     set(programs $<TARGET_FILE:pivotkv_simt> $<TARGET_FILE:simt_softcap_plain> $<TARGET_FILE:simt_glu_plain>)
     foreach(name ${PKV_GPU_PROGRAMS})
         pkv_add_simt_program(simt_gpu_${name} plain ${PKV_GPU_SOURCES_${name}} ${kernels}
-            $<TARGET_OBJECTS:simt_kernels_plain>)
+            ${PKV_SIMT_PRODUCT})
         target_compile_definitions(simt_gpu_${name} PRIVATE PKV_HAVE_CUDA=1)
         target_compile_options(simt_gpu_${name} PRIVATE -Wno-unknown-pragmas)
         if(name MATCHES "edges$")
