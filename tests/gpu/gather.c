@@ -47,7 +47,7 @@ struct bench {
     uint8_t *host;
     pkv_addr host_addr, target, first;
     uint64_t *first_host; /* pinned twin of first */
-    double copy_gbps, gemv_us, idle_us;
+    double copy_gbps, gemv_us, idle_us, huge_share;
     uint64_t random;
 };
 
@@ -142,7 +142,11 @@ static void run_copies(struct bench *b)
                   ",\"pages\":\"%s\",",
            span.bytes, b->footprint, b->pages);
     b->copy_gbps = rig_print_samples(gbps, b->samples);
-    printf("}\n");
+    if (b->huge_share >= 0) {
+        printf(",\"huge_share\":%.4f}\n", b->huge_share);
+    } else {
+        printf(",\"huge_share\":null}\n");
+    }
 }
 
 static void leave_out(struct bench *b, uint64_t footprint, const char *pages, const char *why)
@@ -216,6 +220,32 @@ static void touch_all(struct bench *b, uint8_t *memory, uint64_t bytes)
     }
 }
 
+/* The share of it that lies on huge pages, as the system tells; -1 where it does not. */
+static double huge_share(const uint8_t *memory, uint64_t bytes)
+{
+    FILE *file = fopen("/proc/self/smaps", "re");
+    char line[512];
+    uintptr_t begin = 0, end = 0;
+    uint64_t kib = 0, huge_bytes = 0;
+    bool told = false;
+    while (file && fgets(line, sizeof line, file)) {
+        uintptr_t from, to;
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2) {
+            begin = from;
+            end = to;
+        }
+        const bool inside = begin < (uintptr_t)memory + bytes && (uintptr_t)memory < end;
+        if (inside && sscanf(line, "AnonHugePages: %" SCNu64, &kib) == 1) {
+            huge_bytes += kib << 10;
+            told = true;
+        }
+    }
+    if (file) {
+        (void)fclose(file);
+    }
+    return !told ? -1 : huge_bytes < bytes ? (double)huge_bytes / (double)bytes : 1;
+}
+
 static void run_footprint(struct bench *b, uint64_t footprint, bool huge)
 {
     struct pkvi_limits limits;
@@ -242,6 +272,7 @@ static void run_footprint(struct bench *b, uint64_t footprint, bool huge)
     } else {
         b->footprint = footprint;
         b->pages = pages;
+        b->huge_share = huge_share(b->host, footprint);
         run_copies(b);
         run_cells(b);
         pkvi_mem_unpin(b->rig.device, b->host);

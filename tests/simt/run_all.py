@@ -81,7 +81,10 @@ def check_gathers(gathers):
     assert len(cells) == len(kinds) == 2 * 3 * 2 * 2 * 2, len(cells)
     left = [g for g in gathers if g["what"] == "left out"]
     assert len(left) == 2 and {g["why"] for g in left} <= {"host memory", "time"}, left
-    assert sum(g["what"] == "copy" for g in gathers) == 2
+    copies = [g for g in gathers if g["what"] == "copy"]
+    assert [g["pages"] for g in copies] == ["2MiB", "4KiB"], copies
+    assert copies[1]["huge_share"] in (0, None), copies
+    assert copies[0]["huge_share"] is None or 0 <= copies[0]["huge_share"] <= 1, copies
 
 
 def check_link(out):
