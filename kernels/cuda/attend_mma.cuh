@@ -369,15 +369,16 @@ pkvi_mma_end_split(const struct pkvi_cuda_attend &job, const struct pkvi_cuda_at
     }
 }
 
-/* V of keys that no row head sees may be anything; what it is weighted with is 0. */
+/* Keys that no row head sees may never have been written: V is weighted with 0, which a NaN
+ * survives, and scores that are masked later should not be made of nothing. */
 template <class SHAPE>
-static __device__ __forceinline__ void pkvi_mma_clear_v(uint8_t *stage, uint32_t first)
+static __device__ __forceinline__ void pkvi_mma_clear(uint8_t *stage, uint32_t first)
 {
     for (uint32_t key = first + threadIdx.x / 32; key < PKV_PAGE_TOKENS;
          key += PKV_MMA_THREADS / 32) {
-        uint8_t *v = stage + key * SHAPE::entry_stride + SHAPE::half_bytes;
-        for (uint32_t i = threadIdx.x % 32; i < SHAPE::half_bytes / 4; i += 32) {
-            ((unsigned *)v)[i] = 0;
+        unsigned *entry = (unsigned *)(stage + key * SHAPE::entry_stride);
+        for (uint32_t i = threadIdx.x % 32; i < SHAPE::entry_bytes / 4; i += 32) {
+            entry[i] = 0;
         }
     }
     __syncthreads();
@@ -422,7 +423,7 @@ static __device__ void pkvi_mma_pages(const struct pkvi_cuda_attend &job,
         uint8_t *stage = work.stage + page % work.stages * SHAPE::stage_bytes;
         const uint32_t first_key = page * PKV_PAGE_TOKENS;
         if (work.end - first_key < PKV_PAGE_TOKENS) {
-            pkvi_mma_clear_v<SHAPE>(stage, work.end - first_key);
+            pkvi_mma_clear<SHAPE>(stage, work.end - first_key);
         }
         float score[4][4], keep[2];
         pkvi_mma_scores<HEAD_DIM, TYPE, SHAPE, own>(work.q + warp_row * SHAPE::q_stride, stage,

@@ -144,6 +144,7 @@ struct Access {
     size_t bytes;
     bool write, atomic;
     const void *pc;
+    bool moves = false; /* an asynchronous copy: takes along whether there is a value */
     const char *verb() const
     {
         return write ? "writes" : "reads";
@@ -215,7 +216,7 @@ void check_cells(const Access &access, Object *object, size_t offset, Stamp now)
 {
     for (size_t i = offset; i < offset + access.bytes; i++) {
         Cell *cell = object->cell(i);
-        if (!access.write && !cell->write.known && !object->always_known()) {
+        if (!access.write && !access.moves && !cell->write.known && !object->always_known()) {
             fail("%s: reads %s memory that nobody wrote: byte %zu of %zu", Place(access.pc).text,
                  object->kind(), i, object->bytes);
         }
@@ -373,11 +374,15 @@ void note_async(void *to, const void *from, size_t bytes, bool lands)
 {
     const void *pc = __builtin_return_address(0);
     if (lands) {
-        check_aligned({static_cast<const char *>(from), bytes, false, false, pc});
+        check_aligned({static_cast<const char *>(from), bytes, false, false, pc, true});
     }
     check_aligned({static_cast<const char *>(to), bytes, true, false, pc});
+    if (lands) { /* whoever reads what nobody wrote is told then, not the copy */
+        note_copy(to, from, bytes);
+        return;
+    }
     Object *target = find(static_cast<const char *>(to));
-    for (size_t i = 0; !lands && i < bytes; i++) {
+    for (size_t i = 0; i < bytes; i++) {
         target->cell((size_t)(static_cast<const char *>(to) - target->base) + i)->write.known = 0;
     }
 }

@@ -93,10 +93,13 @@ unsigned run_sum(enum mistake mistake, cudaStream_t stream)
 unsigned run_tiles(enum mistake mistake, cudaStream_t stream)
 {
     Pair x(TILES * MISTAKE_TILE), out(TILES);
-    x.up(stream);
+    const bool is_cut = mistake == UNSET_COPY || mistake == COPY_UNUSED;
+    need(cudaMemcpyAsync(x.device, x.host, x.bytes - is_cut * sizeof(float), cudaMemcpyHostToDevice,
+                         stream));
     need(cudaMemsetAsync(out.device, 0, out.bytes, stream));
     need(mistake_tiles(x.device, TILES, out.device, mistake, stream));
     out.down(stream);
+    out.host[TILES - 1] += mistake == COPY_UNUSED ? x.host[TILES * MISTAKE_TILE - 1] : 0.0f;
     const unsigned wrong = count_wrong(out.host, TILES, MISTAKE_TILE);
     x.free_all();
     out.free_all();
@@ -302,6 +305,8 @@ const KernelCase kernel_cases[] = {
     {"no_copy_wait", run_tiles, NO_COPY_WAIT},
     {"no_copy_barrier", run_tiles, NO_COPY_BARRIER},
     {"no_end_barrier", run_tiles, NO_END_BARRIER},
+    {"unset_copy", run_tiles, UNSET_COPY},
+    {"right_copy", run_tiles, COPY_UNUSED},
     {"fragment", run_product, FRAGMENT},
 };
 

@@ -23,6 +23,8 @@ enum mistake {
     NO_COPY_WAIT,    /* reads before its asynchronous copy has landed */
     NO_COPY_BARRIER, /* waits for its own copies, not for those of others */
     NO_END_BARRIER,  /* the next copy overwrites what others still read */
+    UNSET_COPY,      /* sums what its copy found unwritten */
+    COPY_UNUSED,     /* no mistake: copies that too, and does not look at it */
     FRAGMENT,        /* a wrong lane of a tensor core's operand */
 };
 

@@ -49,6 +49,8 @@ host_memory      -       -       -       -       report  report
 no_copy_wait     wrong   wrong   wrong   wrong   unset   unset
 no_copy_barrier  wrong   wrong   wrong   wrong   unset   unset
 no_end_barrier   -       -       wrong   wrong   race    unset
+unset_copy       wrong   wrong   wrong   wrong   unset   unset
+right_copy       -       -       -       -       -       -
 fragment         wrong   wrong   wrong   wrong   wrong   wrong
 """
 HOST = """
