@@ -46,8 +46,17 @@ pkv_add_simt_program(simt_product plain tests/simt/test_product.c tests/simt/cud
     ${PKV_SIMT_PRODUCT})
 target_link_options(simt_product PRIVATE ${PKV_SIMT_COUNTED})
 pkv_add_simt_test(simt.product $<TARGET_FILE:simt_product> in_order:0)
-add_test(NAME simt.smollm2 COMMAND simt_product smollm2)
 math(EXPR timeout "${PKV_TEST_TIMEOUT} * 6")
+# Fewer of them in the builds that look at every access, with the device's own files under ASan.
+foreach(build asan check)
+    pkv_add_simt_program(simt_product_${build} ${build} tests/simt/test_product.c
+        tests/simt/cuda_device.c ${PKV_CUDA_DEVICE_SOURCES} $<TARGET_OBJECTS:simt_kernels_${build}>)
+    target_compile_definitions(simt_product_${build} PRIVATE PKV_HAVE_CUDA=1 PKVT_FEW=1)
+    target_link_options(simt_product_${build} PRIVATE ${PKV_SIMT_COUNTED})
+    pkv_add_simt_test(simt.product_${build} $<TARGET_FILE:simt_product_${build}> mixed:1)
+    set_tests_properties(simt.product_${build} PROPERTIES TIMEOUT ${timeout})
+endforeach()
+add_test(NAME simt.smollm2 COMMAND simt_product smollm2)
 set_tests_properties(simt.smollm2 PROPERTIES LABELS "simt;long" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
     ENVIRONMENT "${PKV_TEST_ENVIRONMENT}")
 
