@@ -40,6 +40,12 @@ pkv_add_simt_program(simt_tier_edges plain tests/edge/test_tier_edges.c tests/si
     tests/simt/host_kernels.c ${PKV_SIMT_PRODUCT})
 target_link_options(simt_tier_edges PRIVATE ${PKV_SIMT_COUNTED} -Wl,--wrap=pkvi_cuda_kernel)
 pkv_add_simt_test(simt.tier_edges $<TARGET_FILE:simt_tier_edges> in_order:0)
+# The tier's once more, smaller, with the CUDA kernels themselves.
+pkv_add_simt_program(simt_cuda_edges plain tests/edge/test_tier_edges.c tests/simt/cuda_device.c
+    $<TARGET_OBJECTS:simt_kernels_plain>)
+target_compile_definitions(simt_cuda_edges PRIVATE PKVT_SIMT_KERNELS=1)
+target_link_options(simt_cuda_edges PRIVATE ${PKV_SIMT_COUNTED})
+pkv_add_simt_test(simt.cuda_edges $<TARGET_FILE:simt_cuda_edges> mixed:1)
 
 # The whole product: tiny models against the CPU device; a real one by hand or with the label long.
 pkv_add_simt_program(simt_product plain tests/simt/test_product.c tests/simt/cuda_device.c

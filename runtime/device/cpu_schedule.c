@@ -5,7 +5,9 @@
  *
  *   LAZY         nothing runs before the host waits; then a stream by chance goes on as far as it
  *                may
- *   RANDOM       after each call some commands run, each of a stream by chance
+ *   RANDOM       after each call some commands run, each of a stream by chance; streams sleep now
+ *                and then, and go on meanwhile only when the host waits and no other can: else each
+ *                would keep up with the others
  *   ADVERSARIAL  streams of the kind named first run at once as far as they may; the others only
  *                when the host waits and the first cannot go on, and those of the kind named last
  *                when no other can
@@ -13,6 +15,8 @@
 #include "runtime/device/dev_cpu.h"
 
 #include "runtime/base/check.h"
+
+#define ASLEEP_STEPS 32 /* of all streams, on average, before others are asleep */
 
 static uint32_t chance(struct cpu_device *device, uint32_t limit)
 {
@@ -35,12 +39,21 @@ static struct cpu_command *runnable(struct cpu_stream *stream)
 
 enum rank { LAST, BETWEEN, FIRST };
 
+static void put_to_sleep(struct cpu_device *device)
+{
+    if (device->config.schedule == PKV_SCHEDULE_RANDOM && chance(device, ASLEEP_STEPS) == 0) {
+        for (struct cpu_stream *stream = device->streams; stream; stream = stream->next) {
+            stream->asleep = chance(device, 2) == 0;
+        }
+    }
+}
+
 static enum rank rank_of(const struct cpu_device *device, const struct cpu_stream *stream)
 {
     const struct pkv_device_config *config = &device->config;
     const uint32_t kind = (uint32_t)stream->base.kind;
     if (config->schedule != PKV_SCHEDULE_ADVERSARIAL) {
-        return BETWEEN;
+        return stream->asleep ? LAST : BETWEEN;
     }
     return kind == config->schedule_first      ? FIRST
            : kind + 1 == config->schedule_last ? LAST
@@ -71,6 +84,7 @@ static struct cpu_stream *pick(struct cpu_device *device, enum rank least)
 static bool step(struct cpu_device *device, enum rank least)
 {
     struct cpu_stream *stream = device->current;
+    put_to_sleep(device);
     if (device->config.schedule != PKV_SCHEDULE_LAZY || !stream || !runnable(stream)) {
         stream = pick(device, least);
     }
@@ -89,7 +103,7 @@ void pkvi_cpu_schedule_enqueued(struct cpu_device *device)
     }
     pthread_mutex_lock(&device->turn);
     if (device->config.schedule == PKV_SCHEDULE_RANDOM) {
-        while (chance(device, 2) == 0 && step(device, LAST)) {
+        while (chance(device, 2) == 0 && step(device, BETWEEN)) {
         }
     } else {
         while (step(device, FIRST)) {

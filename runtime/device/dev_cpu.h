@@ -56,6 +56,7 @@ struct cpu_stream {
     pthread_t thread;
     _Alignas(64) _Atomic uint32_t enqueued; /* the word that the worker sleeps on */
     _Atomic uint32_t sleeping, stop;
+    bool asleep; /* of a random schedule */
     struct cpu_stream *next;
 };
 

@@ -2,7 +2,7 @@
  * The KV tier's edges between streams (offload/transfer.c): a sequence that is parked, a prompt
  * through two streamed layers and some steps behind it, in every schedule. With all edges each
  * schedule gives the bits of a tier whose pages are all on the device; without any one of them the
- * adversarial schedule shows the damage at every seed.
+ * adversarial schedule shows the damage at every seed, and the random one at half of them.
  */
 #include "offload/tier_impl.h"
 #include "tests/support/edge_device.h"
@@ -14,18 +14,40 @@
 #include "kernels/addr.h"
 #include "runtime/device/device.h"
 
+#ifdef PKVT_SIMT_KERNELS /* the CUDA kernels themselves, a fiber a thread: fewer keys and seeds */
+static const enum pkv_kv_type kv_type = PKV_KV_F16;
+enum {
+    DIM = 64,
+    LONG = 300,
+    LEAST_TILES = 1,
+    STEP_ROWS = 32,
+    SEEDS = 40,
+    RANDOM_SEEDS = 10,
+    LIFE_LONG = 70,
+};
+#else
+static const enum pkv_kv_type kv_type = PKV_KV_F32;
+enum {
+    DIM = 32,
+    LONG = 900,      /* the long pass: no layer is dense */
+    LEAST_TILES = 3, /* loaded for a layer of a step */
+    STEP_ROWS = 128,
+    SEEDS = 200,
+    RANDOM_SEEDS = PKVT_SANITIZED ? 10 : 50,
+    LIFE_LONG = 260, /* the long pass of one of several sequences */
+};
+#endif
+
 enum {
     LAYERS = 2,
     HEADS = 2,
     KV_HEADS = 1,
-    DIM = 32,
-    PARK = 40,  /* of the first pass: then it is parked, and another sequence has its memory */
-    SHORT = 64, /* the first two passes: all layers are dense */
-    LONG = 900, /* the second: none is */
+    PARK = 16,  /* a short pass: then it is parked, and another sequence has its memory */
+    SHORT = 64, /* the short passes: all layers are dense */
     STEPS = 3,
     TOKENS = SHORT + LONG + STEPS,
-    STEP_ROWS = 128,
-    SEEDS = 200,
+    LIVES = 4,  /* of a random run, that each edge may matter often enough */
+    ROUNDS = 8, /* of parking */
 };
 
 static const struct {
@@ -83,7 +105,7 @@ static void open_run(struct run *run, const struct pkv_device_config *device, bo
                                       .context_tokens = TOKENS,
                                       .step_rows = STEP_ROWS,
                                       .pass_rows = TOKENS,
-                                      .kv_type = PKV_KV_F32,
+                                      .kv_type = kv_type,
                                       .host = host,
                                       .budget_bytes = host ? 1 : 0,
                                       .recent = 32,
@@ -126,7 +148,7 @@ static void launch(struct run *run, const struct pkvi_tier_rows *at,
     args.append = (struct pkv_args_append){.k = pkvi_addr(pinned.k[at->layer][values]),
                                            .v = pkvi_addr(pinned.v[at->layer][values]),
                                            .spans = pkvi_addr(row_spans),
-                                           .kv_type = PKV_KV_F32,
+                                           .kv_type = kv_type,
                                            .span_count = span_count,
                                            .rows = rows,
                                            .kv_heads = KV_HEADS,
@@ -139,7 +161,7 @@ static void launch(struct run *run, const struct pkvi_tier_rows *at,
                                  .out = {.cols = HEADS * DIM, .f32 = pkvi_addr(out[first])},
                                  .scratch = run->scratch,
                                  .scratch_bytes = run->scratch_bytes,
-                                 .kv_type = PKV_KV_F32,
+                                 .kv_type = kv_type,
                                  .scale = 0.2f,
                                  .span_count = span_count,
                                  .rows = rows,
@@ -191,6 +213,27 @@ static void park(struct run *run)
     assert_ok(pkvi_tier_seq_unpark(run->tier, 0));
 }
 
+/* A sequence: short passes with parkings between them (`past`), one to `tokens` tokens, steps. */
+static void live(struct run *run, bool host, bool past, uint32_t tokens, plane out)
+{
+    /* Where nothing is streamed, passes of one row tile. */
+    const uint32_t most = host ? tokens : STEP_ROWS;
+    uint32_t at = 0;
+    for (; past && at < SHORT; at += PARK) {
+        if (at > 0) {
+            park(run);
+        }
+        pass(run, at, PARK, out);
+    }
+    for (uint32_t rows; at < tokens; at += rows) {
+        rows = tokens - at < most ? tokens - at : most;
+        pass(run, at, rows, out);
+    }
+    for (uint32_t i = 0; i < STEPS; i++) {
+        pass(run, tokens + i, 1, out);
+    }
+}
+
 static void run_all(const struct pkv_device_config *device, bool host, bool past, uint32_t dropped,
                     plane out)
 {
@@ -198,24 +241,9 @@ static void run_all(const struct pkv_device_config *device, bool host, bool past
     struct pkv_kv_report report;
     memset(out, 0, sizeof pinned.want);
     open_run(&run, device, host, dropped);
-    if (past) {
-        pass(&run, 0, PARK, out);
-        park(&run);
-        pass(&run, PARK, SHORT - PARK, out);
-    }
-    if (host) {
-        pass(&run, past ? SHORT : 0, past ? LONG : SHORT + LONG, out);
-    } else { /* nothing is streamed: passes of one row tile */
-        for (uint32_t at = 0; at < SHORT + LONG; at += STEP_ROWS) {
-            const uint32_t left = SHORT + LONG - at;
-            pass(&run, at, left < STEP_ROWS ? left : STEP_ROWS, out);
-        }
-    }
-    for (uint32_t i = 0; i < STEPS; i++) {
-        pass(&run, SHORT + LONG + i, 1, out);
-    }
+    live(&run, host, past, SHORT + LONG, out);
     pkvi_tier_report(run.tier, &report);
-    assert_true(!host || report.loaded_tiles >= LAYERS * STEPS * 3);
+    assert_true(!host || report.loaded_tiles >= LAYERS * STEPS * LEAST_TILES);
     close_run(&run);
 }
 
@@ -269,7 +297,63 @@ static void test_edges__one_dropped__adversarial_shows_it_at_every_seed(void **s
     }
 }
 
-/* One sequence comes back while another takes its parking. */
+static bool is_head(plane out, uint32_t tokens)
+{
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        if (memcmp(out[l], pinned.want[l], tokens * sizeof out[l][0]) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Sequences one after the other: an edge that matters once in a life matters a few times. */
+static bool is_right_in_lives(uint64_t seed, bool past, uint32_t dropped)
+{
+    const struct pkv_device_config config = device_config(PKV_SCHEDULE_RANDOM, PKV_COMPUTE, seed);
+    struct run run = {.sequences = 1};
+    bool right = true;
+    open_run(&run, &config, true, dropped);
+    for (uint32_t i = 0; i < LIVES; i++) {
+        if (i > 0) {
+            pkvi_tier_seq_close(run.tier, 0);
+            assert_ok(pkvi_tier_seq_open(run.tier, 0));
+        }
+        memset(pinned.got, 0, sizeof pinned.got);
+        live(&run, true, past, SHORT + LIFE_LONG, pinned.got);
+        right = right && is_head(pinned.got, SHORT + LIFE_LONG + STEPS);
+    }
+    close_run(&run);
+    return right;
+}
+
+static void assert_half(uint32_t edge, uint32_t seen)
+{
+    print_message("%s dropped: seen at %u of %u seeds\n", edges[edge].name, seen, RANDOM_SEEDS);
+    assert_in_range(seen, RANDOM_SEEDS / 2, RANDOM_SEEDS);
+}
+
+static void test_edges__one_dropped__random_shows_it_at_half_the_seeds(void **state)
+{
+    (void)state;
+    if (!pkvt_edge_must_show()) {
+        skip();
+    }
+    for (uint64_t seed = 0; seed < RANDOM_SEEDS; seed++) {
+        if (!is_right_in_lives(seed, seed % 3 > 0, 0)) {
+            fail_msg("seed %u: wrong", (unsigned)seed);
+        }
+    }
+    for (uint32_t edge = 0; edge < PKVI_EDGE_UNPARK_PARK; edge++) {
+        uint32_t seen = 0;
+        for (uint64_t seed = 0; seed < RANDOM_SEEDS; seed++) {
+            seen += !is_right_in_lives(seed, edges[edge].past, 1u << edge);
+        }
+        assert_half(edge, seen);
+    }
+}
+
+/* One sequence comes back while another takes its parking, again and again. */
 static void run_parking(const struct pkv_device_config *device, bool park, uint32_t dropped,
                         plane out)
 {
@@ -280,13 +364,20 @@ static void run_parking(const struct pkv_device_config *device, bool park, uint3
     run.seq = 1;
     assert_ok(pkvi_tier_seq_open(run.tier, 1));
     pass(&run, 0, STEP_ROWS, pinned.other);
-    run.seq = 0;
-    if (park) {
-        assert_ok(pkvi_tier_seq_park(run.tier, 0));
-        assert_ok(pkvi_tier_seq_unpark(run.tier, 0));
-        assert_ok(pkvi_tier_seq_park(run.tier, 1));
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        if (park) {
+            assert_ok(pkvi_tier_seq_park(run.tier, 0));
+            assert_ok(pkvi_tier_seq_unpark(run.tier, 0));
+            assert_ok(pkvi_tier_seq_park(run.tier, 1));
+        }
+        run.seq = 0;
+        pass(&run, SHORT + 4 * i, 4, out);
+        if (park) {
+            assert_ok(pkvi_tier_seq_unpark(run.tier, 1));
+        }
+        run.seq = 1; /* its return is waited for here, not when it is parked next */
+        pass(&run, STEP_ROWS + i, 1, pinned.other);
     }
-    pass(&run, SHORT, 20, out);
     pkvi_tier_seq_close(run.tier, 1);
     close_run(&run);
 }
@@ -308,14 +399,23 @@ static void test_edges__parking_taken_again__unpark_before_park(void **state)
     }
 }
 
-static bool is_head(plane out, uint32_t tokens)
+static void test_edges__parking_taken_again__random_shows_it_at_half_the_seeds(void **state)
 {
-    for (uint32_t l = 0; l < LAYERS; l++) {
-        if (memcmp(out[l], pinned.want[l], tokens * sizeof out[l][0]) != 0) {
-            return false;
-        }
+    (void)state;
+    if (!pkvt_edge_must_show()) {
+        skip();
     }
-    return true;
+    uint32_t seen = 0;
+    for (uint64_t seed = 0; seed < RANDOM_SEEDS; seed++) {
+        const struct pkv_device_config config =
+            device_config(PKV_SCHEDULE_RANDOM, PKV_COMPUTE, seed);
+        run_parking(&config, false, 0, pinned.plain);
+        run_parking(&config, true, 0, pinned.got);
+        assert_memory_equal(pinned.got, pinned.plain, sizeof pinned.plain);
+        run_parking(&config, true, 1u << PKVI_EDGE_UNPARK_PARK, pinned.got);
+        seen += memcmp(pinned.got, pinned.plain, sizeof pinned.plain) != 0;
+    }
+    assert_half(PKVI_EDGE_UNPARK_PARK, seen);
 }
 
 /* Three sequences go on in one pass, in more blocks than two row tiles have. */
@@ -436,12 +536,20 @@ static int fill(void **state)
 
 int main(void)
 {
+    const struct CMUnitTest few[] = {
+        cmocka_unit_test(test_edges__all_kept__bits_of_device_in_every_schedule),
+        cmocka_unit_test(test_edges__one_dropped__adversarial_shows_it_at_every_seed),
+        cmocka_unit_test(test_edges__parking_taken_again__unpark_before_park),
+    };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_edges__all_kept__bits_of_device_in_every_schedule),
         cmocka_unit_test(test_edges__one_dropped__adversarial_shows_it_at_every_seed),
         cmocka_unit_test(test_edges__parking_taken_again__unpark_before_park),
+        cmocka_unit_test(test_edges__one_dropped__random_shows_it_at_half_the_seeds),
+        cmocka_unit_test(test_edges__parking_taken_again__random_shows_it_at_half_the_seeds),
         cmocka_unit_test(test_edges__many_sequences_after_a_long_pass__its_blocks_hold),
         cmocka_unit_test(test_edges__steps_within_a_prompt__its_stores_are_waited_for),
     };
-    return cmocka_run_group_tests(tests, fill, NULL);
+    return STEP_ROWS < 128 ? cmocka_run_group_tests(few, fill, NULL)
+                           : cmocka_run_group_tests(tests, fill, NULL);
 }

@@ -13,9 +13,11 @@ extern "C" {
 
 /* When what streams hold runs. */
 enum simt_streams {
-    SIMT_STREAMS_LAZY,   /* when the host waits; each time the head of a stream by chance */
-    SIMT_STREAMS_RANDOM, /* some of it after each call besides */
-    SIMT_STREAMS_EAGER,  /* at once */
+    SIMT_STREAMS_LAZY, /* when the host waits; each time the head of a stream by chance */
+    /* some of it after each call besides; streams sleep now and then, and go on meanwhile only when
+     * the host waits and no other can: else each would keep up with the others */
+    SIMT_STREAMS_RANDOM,
+    SIMT_STREAMS_EAGER, /* at once */
     /* the stream named first at once as far as it can, the others when the host waits, and the one
      * named last when no other can */
     SIMT_STREAMS_ADVERSARIAL,

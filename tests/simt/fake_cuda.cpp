@@ -43,6 +43,7 @@ struct CUstream_st {
     std::deque<fake::Command> queue;
     int32_t number;
     int priority;
+    bool asleep; /* with SIMT_STREAMS_RANDOM: goes on when the host waits and no other can */
     bool busy, stop;
     std::thread worker;
 };
@@ -65,6 +66,7 @@ struct Block {
 
 constexpr size_t PAGE_BYTES = 4096;
 constexpr unsigned char FRESH = 0xa5; /* what new device memory holds */
+constexpr size_t ASLEEP_STEPS = 32;   /* of all streams, on average, before others are asleep */
 constexpr size_t DEFAULT_SMEM = 48 << 10, MOST_SMEM = 227 << 10;
 
 std::mutex &execution = *new std::mutex; /* one command runs at a time; taken after api */
@@ -191,10 +193,11 @@ bool is_named(const CUstream_st *stream, int32_t name)
 
 int rank_of(const CUstream_st *stream)
 {
-    return mode != SIMT_STREAMS_ADVERSARIAL ? 1
-           : is_named(stream, stream_first) ? 2
-           : is_named(stream, stream_last)  ? 0
-                                            : 1;
+    return mode == SIMT_STREAMS_RANDOM        ? !stream->asleep
+           : mode != SIMT_STREAMS_ADVERSARIAL ? 1
+           : is_named(stream, stream_first)   ? 2
+           : is_named(stream, stream_last)    ? 0
+                                              : 1;
 }
 
 /* One command of a stream by chance, among those of the highest rank, at least `least`. */
@@ -202,6 +205,11 @@ bool step(int least)
 {
     CUstream_st *picked = nullptr;
     unsigned candidates = 0;
+    if (mode == SIMT_STREAMS_RANDOM && rng.below(ASLEEP_STEPS) == 0) {
+        for (CUstream_st *stream : streams) {
+            stream->asleep = rng.below(2);
+        }
+    }
     for (CUstream_st *stream : streams) {
         const int rank = rank_of(stream);
         if (stream->queue.empty() || rank < least || !can_run(stream->queue.front())) {
@@ -435,7 +443,7 @@ cudaError_t submit(cudaStream_t stream, Command command)
         while (step(2)) {
         }
     } else if (mode == SIMT_STREAMS_RANDOM) {
-        while (rng.below(2) && step(0)) {
+        while (rng.below(2) && step(1)) {
         }
     }
     return cudaSuccess;
