@@ -38,7 +38,7 @@ function(pkv_add_test_program program)
     target_link_libraries(${program} PRIVATE pivotkv_test_support)
 endfunction()
 
-set(labels_of_programs unit prop kernel golden edge fault cli)
+set(labels_of_programs unit prop kernel golden edge fault cli cuda)
 if(PKV_FUZZ)
     set(labels_of_programs) # nothing but the fuzzers
 endif()

@@ -340,6 +340,14 @@ static void launch_plain(cudaStream_t stream, struct pkvi_cuda_attend *job)
                0, stream, *job);
 }
 
+/* May a span be divided, as far as the host knows? Where they lie only the device does. */
+static bool may_divide(const struct pkvi_cuda_attend *job)
+{
+    const struct pkv_args_attend *args = &job->args;
+    const bool one_split = args->key_end > 0 && args->key_end - args->key_begin <= PKV_SPLIT_KEYS;
+    return job->room >= 2 * (uint64_t)args->heads && !one_split;
+}
+
 static enum pkv_status launch(void *native_stream, const void *arguments)
 {
     const struct pkv_args_attend *args = (const struct pkv_args_attend *)arguments;
@@ -355,8 +363,10 @@ static enum pkv_status launch(void *native_stream, const void *arguments)
     if (!launch_mma(native->stream, &job)) {
         launch_plain(native->stream, &job);
     }
-    PKV_LAUNCH(attend_merge, args->rows * args->heads, (args->head_dim + 31) / 32 * 32, 0,
-               native->stream, job);
+    if (may_divide(&job)) {
+        PKV_LAUNCH(attend_merge, args->rows * args->heads, (args->head_dim + 31) / 32 * 32, 0,
+                   native->stream, job);
+    }
     return pkvi_cuda_check(cudaGetLastError(), "launch of attend");
 }
 

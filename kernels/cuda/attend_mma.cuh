@@ -332,7 +332,8 @@ pkvi_mma_end_split(const struct pkvi_cuda_attend &job, const struct pkvi_cuda_at
         float sum = rows->sum[r];
         sum += __shfl_xor_sync(PKV_WARP_ALL, sum, 1);
         sum += __shfl_xor_sync(PKV_WARP_ALL, sum, 2);
-        struct pkvi_cuda_partial to = {NULL, NULL, work.total + i * SHAPE::total_stride};
+        float *total = work.total + i * SHAPE::total_stride;
+        struct pkvi_cuda_partial to = {NULL, NULL, NULL};
         float keep = 0.0f, take = 1.0f;
         if (place.divided) {
             to = pkvi_cuda_attend_partial(job, place, split - place.first_split, work.unit.kv_head,
@@ -354,12 +355,11 @@ pkvi_mma_end_split(const struct pkvi_cuda_attend &job, const struct pkvi_cuda_at
             for (uint32_t side = 0; side < 2; side++) {
                 const uint32_t channel = first_channel + n / SHAPE::run * 8 * SHAPE::run +
                                          (part + 4 * side) * SHAPE::run + n % SHAPE::run;
-                float *at = to.values + channel;
                 const float value = values[n][2 * r + side];
                 if (!place.divided) {
-                    *at = pkvi_cuda_merge(*at, keep, value, take);
+                    total[channel] = pkvi_cuda_merge(total[channel], keep, value, take);
                 } else if (i < work.unit.row_heads) {
-                    *at = value;
+                    to.values[channel] = value;
                 }
                 values[n][2 * r + side] = 0.0f;
             }

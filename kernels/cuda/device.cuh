@@ -79,6 +79,11 @@ static __device__ __forceinline__ float2 pkvi_cuda_f16x2_to_f32(unsigned word)
                        pkvi_cuda_f16_to_f32((uint16_t)(word >> 16)));
 }
 
+static __device__ __forceinline__ float2 pkvi_cuda_bf16x2_to_f32(unsigned word)
+{
+    return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
+}
+
 static __device__ __forceinline__ unsigned pkvi_cuda_f32_to_f16x2(float low, float high)
 {
     return pkvi_cuda_f32_to_f16(low) | (unsigned)pkvi_cuda_f32_to_f16(high) << 16;

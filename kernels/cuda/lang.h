@@ -33,6 +33,19 @@
     type *name = reinterpret_cast<type *>(pkvi_cuda_dynamic)
 
 /*
+ * An address as a pointer of which the compiler knows that it is to global memory, which host
+ * memory that a kernel may read is too: from a bare number it would make generic loads (LD in place
+ * of LDG). No instruction: an address outside of the windows of shared and local memory is the same
+ * number in both spaces. Source: PTX ISA, generic addressing.
+ */
+static __device__ __forceinline__ void *pkvi_cuda_global(uint64_t address)
+{
+    void *pointer = (void *)address;
+    __builtin_assume(__isGlobal(pointer));
+    return pointer;
+}
+
+/*
  * d += a * b of a warp: a f16 [16][16], b f16 [16][8], d f32 [16][8]. Lane 4g + t holds, two f16 a
  * word: a[0] row g, columns 2t and 2t + 1; a[1] the same of row g + 8; a[2], a[3] the same of
  * columns + 8; b[0] column g, rows 2t and 2t + 1, b[1] rows + 8; d[0], d[1] row g, columns 2t and

@@ -1,13 +1,16 @@
 /*
  * linear.cu: y = W x; twin of kernels/ref/linear.c.
  *
- * Up to 8 rows: straight from the packed matrix, which is read once. A block of 8 warps takes a
- * group of 16 outputs. Lane 4b + q of warp w takes outputs 4q .. 4q + 3 and the blocks of 32 inputs
- * (of float matrices: the inputs) 8w + b, 8w + b + 64, ..., so that 4 lanes read 64 neighbouring
- * bytes, 16 each. Sums of codes and 8-bit activations are exact, then
+ * Up to 8 rows: straight from the packed matrix, which is read once. A block takes a group of 16
+ * outputs. Its inputs go to 16 *strands*: lane 4b + q of strand w takes outputs 4q .. 4q + 3 and
+ * the blocks of 32 inputs (of f32: the inputs) 8w + b, 8w + b + 128, ..., so that 4 lanes read 64
+ * neighbouring bytes, 16 each. In f16 and bf16, lane 4b + 2h + c takes outputs 8h .. 8h + 7 and the
+ * inputs 16w + 2b + c, + 256, ... Sums of codes and 8-bit activations are exact, then
  *   acc = fma(sum, s * scale, acc);  acc = fma(m, scale * sum of x8, acc)
- * as in the reference, in ascending order for each lane; lanes b add as a tree, then warps in
- * ascending order. That order depends on nothing but the number of inputs.
+ * as in the reference, in ascending order for each lane; lanes add as a tree, then strands in
+ * ascending order. That order depends on nothing but the number of inputs: a block has a warp for
+ * two strands, which it takes one after the other, or, where there are too few groups to fill the
+ * device so, one for each.
  *
  * More rows: pieces of the matrix and the activations become f16 in the stream's workspace, cuBLAS
  * multiplies with float32 sums. Each row of activations is scaled by a power of two before, so that
@@ -19,6 +22,7 @@
 
 #define WARPS 8u
 #define THREADS (32 * WARPS)
+#define STRANDS (2 * WARPS)
 #define FEW_ROWS 8u
 #define OUTPUTS PKV_PACK_ROWS /* of a group */
 
@@ -154,35 +158,71 @@ add_block(const struct pkv_act &x, const struct rows &rows, uint32_t k, uint32_t
     }
 }
 
-/* Outputs lane .. lane + 3 of a group, blocks or inputs first, first + 64, ... */
+/*
+ * acc[b][i] += weight of output lane + i for input k * what row b has there; inputs first, first +
+ * step, ... Weights of several inputs are on their way at once.
+ */
+template <int TYPE, int ROWS, int OUT>
+static __device__ __forceinline__ void
+sum_floats(const struct pkv_act &x, const struct rows &rows, const uint8_t *group, uint32_t first,
+           uint32_t step, uint32_t lane, float acc[ROWS][OUT])
+{
+    constexpr uint32_t record_bytes = pkvi_cuda_format<TYPE>::layout.record_bytes;
+    constexpr uint32_t most = ROWS < FEW_ROWS ? 4 : 2;
+    for (uint32_t k = first; k < x.cols; k += most * step) {
+        const uint32_t left = (x.cols - k - 1) / step + 1, count = left < most ? left : most;
+        float w[most][OUT], value[most][ROWS];
+#pragma unroll
+        for (uint32_t j = 0; j < most; j++) { /* those beyond: the last once more, unused */
+            const uint32_t at = k + (j < count ? j : count - 1) * step;
+            pkvi_cuda_floats<TYPE, OUT>(group + (uint64_t)at * record_bytes, lane, w[j]);
+#pragma unroll
+            for (uint32_t b = 0; b < ROWS; b++) {
+                value[j][b] = PKV_AT(const float, x.f32)[row_of(rows, b) * x.cols + at];
+            }
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < most; j++) {
+#pragma unroll
+            for (uint32_t i = 0; j < count && i < ROWS * OUT; i++) {
+                acc[i / OUT][i % OUT] =
+                    fmaf(w[j][i % OUT], value[j][i / OUT], acc[i / OUT][i % OUT]);
+            }
+        }
+    }
+}
+
+/* acc[b][i]: what a lane of a strand has of output 4 * (its number % 4) + i, row b. */
 template <int TYPE, int ROWS>
 static __device__ __forceinline__ void sum_lane(const struct pkv_act &x, const struct rows &rows,
-                                                const uint8_t *data, uint32_t group, uint32_t first,
-                                                uint32_t lane, float acc[ROWS][4])
+                                                const uint8_t *data, uint32_t group,
+                                                uint32_t strand, float acc[ROWS][4])
 {
     using format = pkvi_cuda_format<TYPE>;
+    const uint32_t lane = threadIdx.x % 32;
     data += group * pkvi_cuda_group_bytes<TYPE>(x.cols);
     if constexpr (format::quantised) {
-        const uint32_t blocks = x.cols / 32;
-        for (uint32_t k = first; k < blocks; k += 8 * WARPS) {
+        for (uint32_t k = 8 * strand + lane / 4; k < x.cols / 32; k += 8 * STRANDS) {
             const struct pkvi_cuda_sub sub = pkvi_cuda_sub_at<TYPE>(data, k);
 #pragma unroll
             for (uint32_t half = 0; half < format::halves; half++) {
-                add_block<TYPE, ROWS>(x, rows, k, half, sub, lane, acc);
+                add_block<TYPE, ROWS>(x, rows, k, half, sub, lane % 4 * 4, acc);
             }
         }
+    } else if constexpr (TYPE == PKV_W_F32) {
+        sum_floats<TYPE, ROWS, 4>(x, rows, data, 8 * strand + lane / 4, 8 * STRANDS, lane % 4 * 4,
+                                  acc);
     } else {
-#pragma unroll 4
-        for (uint32_t k = first; k < x.cols; k += 8 * WARPS) {
-            float w[4];
-            pkvi_cuda_floats<TYPE, 4>(data + (uint64_t)k * format::layout.record_bytes, lane, w);
+        float both[ROWS][8] = {};
+        sum_floats<TYPE, ROWS, 8>(x, rows, data, 16 * strand + lane / 4 * 2 + lane % 2,
+                                  16 * STRANDS, lane / 2 % 2 * 8, both);
 #pragma unroll
-            for (uint32_t b = 0; b < ROWS; b++) {
-                const float value = PKV_AT(const float, x.f32)[row_of(rows, b) * x.cols + k];
+        for (uint32_t b = 0; b < ROWS; b++) {
 #pragma unroll
-                for (uint32_t i = 0; i < 4; i++) {
-                    acc[b][i] = fmaf(w[i], value, acc[b][i]);
-                }
+            for (uint32_t i = 0; i < 4; i++) { /* a lane keeps one half and gives the other */
+                const float keep = lane % 2 ? both[b][4 + i] : both[b][i];
+                const float give = lane % 2 ? both[b][i] : both[b][4 + i];
+                acc[b][i] = keep + __shfl_xor_sync(PKV_WARP_ALL, give, 1);
             }
         }
     }
@@ -214,8 +254,8 @@ static __device__ __forceinline__ void store(const struct pkv_linear_part &part,
         return;
     }
     float sum = 0.0f;
-    for (uint32_t warp = 0; warp < WARPS; warp++) {
-        sum += sums[warp][b][i];
+    for (uint32_t strand = 0; strand < STRANDS; strand++) {
+        sum += sums[strand][b][i];
     }
     if (part.w.bias) {
         sum += PKV_AT(const float, part.w.bias)[output];
@@ -224,16 +264,19 @@ static __device__ __forceinline__ void store(const struct pkv_linear_part &part,
     *y = part.add ? *y + sum : sum;
 }
 
+/* Threads that a multiprocessor has registers for: 3 blocks of WARPS, or 2 where more would spill.
+ */
+template <int ROWS> static constexpr uint32_t resident = (ROWS == 1 ? 3 : 2) * THREADS;
+
 /*
  * A group of all parts' groups and ROWS rows. Blocks of the same weights follow each other, so that
- * all but the first find them in L2.
+ * all but the first find them in L2. Of WARPS or of STRANDS warps.
  */
 template <int ROWS>
-static __global__ void __launch_bounds__(THREADS, 2) few(struct pkv_args_linear args)
+static __global__ void __launch_bounds__(resident<ROWS>, 1) few(struct pkv_args_linear args)
 {
-    PKV_SHARED(float, sums, [WARPS][ROWS][OUTPUTS]);
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const uint32_t row_blocks = (args.rows + ROWS - 1) / ROWS;
+    PKV_SHARED(float, sums, [STRANDS][ROWS][OUTPUTS]);
+    const uint32_t lane = threadIdx.x % 32, row_blocks = (args.rows + ROWS - 1) / ROWS;
     const uint32_t first_row = blockIdx.x % row_blocks * ROWS;
     uint32_t group = blockIdx.x / row_blocks, number = 0;
 #pragma unroll
@@ -245,22 +288,23 @@ static __global__ void __launch_bounds__(THREADS, 2) few(struct pkv_args_linear 
         }
     }
     const struct rows rows = {first_row, args.rows - 1 - first_row};
-    float acc[ROWS][4] = {};
     const struct pkv_matrix w = part_of(args, number).w;
     const uint8_t *data = PKV_AT(const uint8_t, w.data);
-#define SUM(TYPE)                                                                                  \
-    sum_lane<TYPE, ROWS>(args.x, rows, data, group, 8 * warp + lane / 4, lane % 4 * 4, acc)
-    PKV_CUDA_EACH_TYPE(w.type, SUM)
+    for (uint32_t strand = threadIdx.x / 32; strand < STRANDS; strand += blockDim.x / 32) {
+        float acc[ROWS][4] = {};
+#define SUM(TYPE) sum_lane<TYPE, ROWS>(args.x, rows, data, group, strand, acc)
+        PKV_CUDA_EACH_TYPE(w.type, SUM)
 #undef SUM
 #pragma unroll
-    for (uint32_t b = 0; b < ROWS; b++) {
+        for (uint32_t b = 0; b < ROWS; b++) {
 #pragma unroll
-        for (uint32_t i = 0; i < 4; i++) {
-            for (int distance = 4; distance < 32; distance *= 2) {
-                acc[b][i] += __shfl_xor_sync(PKV_WARP_ALL, acc[b][i], distance);
-            }
-            if (lane < 4) {
-                sums[warp][b][4 * lane + i] = acc[b][i];
+            for (uint32_t i = 0; i < 4; i++) {
+                for (int distance = 4; distance < 32; distance *= 2) {
+                    acc[b][i] += __shfl_xor_sync(PKV_WARP_ALL, acc[b][i], distance);
+                }
+                if (lane < 4) {
+                    sums[strand][b][4 * lane + i] = acc[b][i];
+                }
             }
         }
     }
@@ -283,15 +327,16 @@ static enum pkv_status launch_few(const struct pkvi_cuda_stream *stream,
     if (groups == 0) {
         return PKV_OK;
     }
+    const uint32_t threads = groups <= stream->multiprocessors ? 2 * THREADS : THREADS;
     if (args->rows == 1) {
-        PKV_LAUNCH((few<1>), groups, THREADS, 0, stream->stream, *args);
+        PKV_LAUNCH((few<1>), groups, threads, 0, stream->stream, *args);
     } else if (args->rows == 2) {
-        PKV_LAUNCH((few<2>), groups, THREADS, 0, stream->stream, *args);
+        PKV_LAUNCH((few<2>), groups, threads, 0, stream->stream, *args);
     } else if (args->rows <= 4) {
-        PKV_LAUNCH((few<4>), groups, THREADS, 0, stream->stream, *args);
+        PKV_LAUNCH((few<4>), groups, threads, 0, stream->stream, *args);
     } else {
         const uint32_t row_blocks = ceil_div(args->rows, FEW_ROWS);
-        PKV_LAUNCH((few<FEW_ROWS>), groups * row_blocks, THREADS, 0, stream->stream, *args);
+        PKV_LAUNCH((few<FEW_ROWS>), groups * row_blocks, threads, 0, stream->stream, *args);
     }
     return pkvi_cuda_check(cudaGetLastError(), "launch of linear");
 }

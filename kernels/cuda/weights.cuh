@@ -161,7 +161,7 @@ static __device__ __forceinline__ void pkvi_cuda_scales(const struct pkvi_cuda_s
     }
 }
 
-/* A value of N outputs of a float matrix; `record` is that of the input. */
+/* A value of N outputs of a float matrix, 8 at once of 16 bits; `record` is that of the input. */
 template <int TYPE, int N>
 static __device__ __forceinline__ void pkvi_cuda_floats(const uint8_t *record, uint32_t lane,
                                                         float out[N])
@@ -172,14 +172,18 @@ static __device__ __forceinline__ void pkvi_cuda_floats(const uint8_t *record, u
         for (int i = 0; i < N; i++) {
             out[i] = __uint_as_float(words.of[i]);
         }
-    } else if constexpr (TYPE == PKV_W_F16) {
-        pkvi_cuda_load_halves<N>(record + 2 * lane, out);
-    } else if constexpr (N == 4) {
-        const uint2 four = *reinterpret_cast<const uint2 *>(record + 2 * lane);
-        out[0] = __uint_as_float(four.x << 16), out[1] = __uint_as_float(four.x & 0xffff0000u);
-        out[2] = __uint_as_float(four.y << 16), out[3] = __uint_as_float(four.y & 0xffff0000u);
+    } else if constexpr (N == 8) {
+        const struct pkvi_cuda_words<4> words = pkvi_cuda_load_words<4>(record + 2 * lane);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float2 two = TYPE == PKV_W_F16 ? pkvi_cuda_f16x2_to_f32(words.of[i])
+                                                 : pkvi_cuda_bf16x2_to_f32(words.of[i]);
+            out[2 * i] = two.x, out[2 * i + 1] = two.y;
+        }
     } else {
-        out[0] = pkvi_cuda_bf16_to_f32(*reinterpret_cast<const uint16_t *>(record + 2 * lane));
+        static_assert(N == 1, "f16 and bf16 are read by 1 or 8");
+        const uint16_t bits = *reinterpret_cast<const uint16_t *>(record + 2 * lane);
+        out[0] = TYPE == PKV_W_F16 ? pkvi_cuda_f16_to_f32(bits) : pkvi_cuda_bf16_to_f32(bits);
     }
 }
 

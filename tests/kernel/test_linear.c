@@ -340,6 +340,34 @@ static void test_linear__any_batch_and_threads__same_bits(void **state)
     }
 }
 
+/* Inputs for a second round of a lane, and a bit of it; blocks of half as many warps on a device
+ * that has few multiprocessors for the matrix. */
+static void test_linear__any_device__same_bits(void **state)
+{
+    (void)state;
+    enum { OUTPUTS = 19, COLS = 4608, TOKENS = 2 };
+    if (!pkvt_cuda_here()) {
+        skip();
+    }
+    float *small = allocate(OUTPUTS * TOKENS, 4), *large = allocate(OUTPUTS * TOKENS, 4);
+    for (uint32_t t = 0; t < PKV_W_COUNT; t++) {
+        struct pkvt_rng rng = {t};
+        struct weights w = weights_random((enum pkv_weight_type)t, OUTPUTS, COLS, &rng);
+        struct acts a = acts_random(TOKENS, COLS, &rng);
+        pkvt_cuda_pretend(1);
+        run(PKVT_CPU_CUDA, 1, &w, &a, 0, TOKENS, small);
+        pkvt_cuda_pretend(1000);
+        run(PKVT_CPU_CUDA, 1, &w, &a, 0, TOKENS, large);
+        check_values("cuda", &w, &a, small, cuda_tolerance(TOKENS));
+        assert_same_bits(large, small, OUTPUTS * TOKENS, "large device", w.type);
+        acts_free(&a);
+        weights_free(&w);
+    }
+    pkvt_cuda_pretend(0);
+    free(small);
+    free(large);
+}
+
 /* Two parts more, with bias, with residual, in a wider y: only their places are written. */
 static void check_parts(uint32_t cpu, uint32_t tokens)
 {
@@ -441,6 +469,7 @@ int main(void)
         cmocka_unit_test(test_linear__huge_and_tiny_rows__right),
         cmocka_unit_test(test_linear__little_workspace_or_no_blas__right),
         cmocka_unit_test(test_linear__any_batch_and_threads__same_bits),
+        cmocka_unit_test(test_linear__any_device__same_bits),
         cmocka_unit_test(test_linear__parts_bias_and_residual__as_separate_sums),
         cmocka_unit_test(test_embed__any_rows__scaled_values),
     };

@@ -22,11 +22,17 @@ bool pkvt_cuda_here(void)
 
 static bool offer_blas = true;
 static uint64_t offer_bytes = UINT64_MAX;
+static uint32_t pretend;
 
 void pkvt_cuda_offer(bool blas, uint64_t workspace_bytes)
 {
     offer_blas = blas;
     offer_bytes = workspace_bytes;
+}
+
+void pkvt_cuda_pretend(uint32_t multiprocessors)
+{
+    pretend = multiprocessors;
 }
 
 static void assert_cuda(cudaError_t error, const char *what)
@@ -130,6 +136,9 @@ void pkvt_cuda_run(uint32_t op, const void *args)
     if (stream.workspace_bytes > offer_bytes) {
         stream.workspace_bytes = offer_bytes;
     }
+    if (pretend > 0) {
+        stream.multiprocessors = pretend;
+    }
     const struct pkv_kernel *kernel = pkvi_cuda_kernel(op);
     assert_non_null(kernel);
     assert_int_equal(kernel->op, op);
@@ -154,6 +163,11 @@ void pkvt_cuda_offer(bool blas, uint64_t workspace_bytes)
 {
     (void)blas;
     (void)workspace_bytes;
+}
+
+void pkvt_cuda_pretend(uint32_t multiprocessors)
+{
+    (void)multiprocessors;
 }
 
 void *pkvt_cuda_alloc(uint64_t bytes)

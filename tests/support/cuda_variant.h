@@ -17,6 +17,9 @@ void pkvt_cuda_run(uint32_t op, const void *args);
 /* What later runs find beside their stream: cuBLAS or not, and so much workspace at most. */
 void pkvt_cuda_offer(bool blas, uint64_t workspace_bytes);
 
+/* What later runs take for the device's multiprocessors; 0: as many as there are. */
+void pkvt_cuda_pretend(uint32_t multiprocessors);
+
 /* Memory that kernels reach; of the exact size, so that its end is guarded. NULL: none. */
 void *pkvt_cuda_alloc(uint64_t bytes);
 
