@@ -49,8 +49,8 @@ static struct acts acts_random(uint32_t rows, uint32_t cols, struct pkvt_rng *rn
         for (uint32_t i = 0; kind < 2 && i < 32; i++) { /* the largest integer sums */
             a.f32[32 * b + i] = b % 2 ? 2.0f : -2.0f;
         }
-        if (kind > 0 && kind < 4) { /* and the largest spills */
-            a.f32[32 * b + pkvt_rng_below(rng, 32)] *= kind == 1 ? 1000.0f : 200.0f;
+        if (kind > 0 && kind < 4) { /* and the largest spills, once with those sums */
+            a.f32[32 * b + pkvt_rng_below(rng, 32)] *= kind == 1 ? 236.0f : 1000.0f;
         }
         pkvi_ref_quantize_block(a.f32 + 32 * b, a.q8 + 32 * b, a.block + b);
     }
