@@ -91,6 +91,8 @@ static void add_span(const struct pkv_row_span *span, struct pkvi_attend_plan *p
     const struct pkv_args_attend *args = plan->args;
     uint32_t group = args->heads / args->kv_heads, whole = whole_rows(group);
     uint32_t most = pkvi_attend_tile_rows(group, args->head_dim);
+    uint32_t first_key =
+        pkvi_span_key(PKV_AT(const struct pkv_kv_view, args->views) + span->view, span);
     uint32_t tiles = (span->rows + most - 1) / most;
     uint32_t rows = tiles > 0 ? (span->rows + tiles - 1) / tiles : 0;
     if (rows > whole) {
@@ -100,7 +102,7 @@ static void add_span(const struct pkv_row_span *span, struct pkvi_attend_plan *p
     for (uint32_t tile = tiles; tile-- > 0;) {
         uint32_t first_row = tile * rows;
         uint32_t count = span->rows - first_row < rows ? span->rows - first_row : rows;
-        uint32_t position = span->first_position + first_row;
+        uint32_t position = first_key + first_row;
         struct pkvi_keys keys = pkvi_attend_keys(args, position, position + count - 1);
         uint32_t first_split = keys.begin / PKV_SPLIT_KEYS;
         uint32_t splits =

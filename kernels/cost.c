@@ -3,6 +3,7 @@
 
 #include "kernels/addr.h"
 #include "kernels/kv_view.h"
+#include "kernels/score_plan.h"
 
 /* Operations that an exponential and its kin stand for. */
 #define EXP_FLOPS 16.0
@@ -71,10 +72,12 @@ static uint32_t key_count(const struct pkv_args_attend *args, uint32_t first, ui
 static void span_keys(const struct pkv_args_attend *args, const struct pkv_row_span *span,
                       uint64_t *pairs_out, uint64_t *keys_out)
 {
-    *keys_out = key_count(args, span->first_position, span->first_position + span->rows - 1);
+    const uint32_t first =
+        pkvi_span_key(PKV_AT(const struct pkv_kv_view, args->views) + span->view, span);
+    *keys_out = key_count(args, first, first + span->rows - 1);
     *pairs_out = 0;
     for (uint32_t row = 0; row < span->rows; row++) {
-        uint32_t position = span->first_position + row;
+        uint32_t position = first + row;
         *pairs_out += key_count(args, position, position);
     }
 }
@@ -112,4 +115,44 @@ void pkvi_cost_topk(const void *args, struct pkv_cost *cost_out)
     uint64_t values = (uint64_t)topk->rows * topk->cols;
     *cost_out = (struct pkv_cost){.flops = (EXP_FLOPS + 2.0) * (double)values,
                                   .local_bytes = 4 * values + 8 * (uint64_t)topk->rows * topk->k};
+}
+
+void pkvi_cost_score(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_score *score = args;
+    const struct pkv_row_span *spans = PKV_AT(const struct pkv_row_span, score->spans);
+    const uint64_t half = pkvi_kv_entry_bytes(score->kv_type, score->head_dim) / 2;
+    *cost_out =
+        (struct pkv_cost){.local_bytes = 4ull * score->rows * score->heads * (score->head_dim + 1)};
+    for (uint32_t i = 0; i < score->span_count; i++) {
+        const struct pkvi_keys keys = pkvi_score_keys(score, &spans[i]);
+        const uint64_t count = keys.begin < keys.end ? keys.end - keys.begin : 0;
+        const uint64_t rows =
+            spans[i].rows > score->skip_rows ? spans[i].rows - score->skip_rows : 0;
+        cost_out->flops +=
+            (2.0 * score->head_dim + EXP_FLOPS) * score->heads * (double)(rows * count);
+        cost_out->local_bytes += count * score->kv_heads * (half + 8);
+    }
+}
+
+void pkvi_cost_place(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_place *place = args;
+    const uint64_t entry_bytes = pkvi_kv_entry_bytes(place->kv_type, place->head_dim);
+    const uint64_t heads = place->kv_heads, slots = heads * place->slots;
+    *cost_out = (struct pkv_cost){.flops = (double)(heads * place->end) * (place->pool + 1.0),
+                                  .local_bytes =
+                                      heads * place->tokens * 12 + slots * (2 * entry_bytes + 8)};
+    if (place->from.first_page > 0) { /* all of them may lie on the host */
+        cost_out->load_bytes = slots * entry_bytes;
+    }
+}
+
+void pkvi_cost_compete(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_compete *compete = args;
+    const uint64_t entry_bytes = pkvi_kv_entry_bytes(compete->kv_type, compete->head_dim);
+    const uint64_t pairs = (uint64_t)compete->kv_heads * compete->leave;
+    *cost_out = (struct pkv_cost){.flops = (double)(pairs * compete->slots),
+                                  .local_bytes = pairs * (2 * entry_bytes + 4ull * compete->slots)};
 }

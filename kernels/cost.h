@@ -20,6 +20,9 @@ void pkvi_cost_append(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_attend(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_softcap(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_topk(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_score(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_place(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_compete(const void *args, struct pkv_cost *cost_out);
 
 #ifdef __cplusplus
 }

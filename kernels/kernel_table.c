@@ -22,7 +22,10 @@
     X(PKV_OP_APPEND, append, scalar)                                                               \
     X(PKV_OP_ATTEND, attend, scalar)                                                               \
     X(PKV_OP_SOFTCAP, softcap, scalar)                                                             \
-    X(PKV_OP_TOPK, topk, scalar)
+    X(PKV_OP_TOPK, topk, scalar)                                                                   \
+    X(PKV_OP_SCORE, score, scalar)                                                                 \
+    X(PKV_OP_PLACE, place, scalar)                                                                 \
+    X(PKV_OP_COMPETE, compete, scalar)
 
 #define VECTOR_OPERATIONS(X, variant)                                                              \
     X(PKV_OP_NORM, norm, variant)                                                                  \
@@ -33,7 +36,8 @@
     X(PKV_OP_APPEND, append, variant)                                                              \
     X(PKV_OP_ATTEND, attend, variant)                                                              \
     X(PKV_OP_SOFTCAP, softcap, variant)                                                            \
-    X(PKV_OP_TOPK, topk, variant)
+    X(PKV_OP_TOPK, topk, variant)                                                                  \
+    X(PKV_OP_SCORE, score, variant)
 
 #define DECLARE(op, name, variant) extern const struct pkv_kernel pkvi_kernel_##name##_##variant;
 #define ENTRY(op, name, variant) [op] = &pkvi_kernel_##name##_##variant,
@@ -63,8 +67,8 @@ static const struct pkv_kernel *const kernels[][PKV_OP_COUNT] = {
 };
 
 static const char *const op_names[PKV_OP_COUNT] = {
-    "embed", "norm",   "quantize", "linear",  "glu",  "rope_table",
-    "rope",  "append", "attend",   "softcap", "topk",
+    "embed",  "norm",   "quantize", "linear", "glu",   "rope_table", "rope",
+    "append", "attend", "softcap",  "topk",   "score", "place",      "compete",
 };
 static const char *const cpu_names[] = {"auto", "scalar", "avx2", "avx512", "neon"};
 

@@ -42,6 +42,9 @@ enum pkv_op {
     PKV_OP_ATTEND,
     PKV_OP_SOFTCAP,
     PKV_OP_TOPK,
+    PKV_OP_SCORE,
+    PKV_OP_PLACE,
+    PKV_OP_COMPETE,
     PKV_OP_COUNT
 };
 
@@ -188,6 +191,16 @@ struct pkv_kv_view {
     uint32_t head_stride, page_stride;
     uint32_t ring_pages; /* the number of pages where nothing is reused */
     uint32_t first_page; /* pages before it are not here: who reads them brings a tile */
+    /*
+     * A hot set: the token at position p is *key* p - key_shift here (modulo 2^32), and that number
+     * takes the place of the position everywhere below. Of KV head h, keys before first_key[h] are
+     * not there, nor need their pages be. first_key: u32 [kv_heads], 0 = all are there.
+     */
+    pkv_addr first_key;
+    uint32_t key_shift;
+    /* What SCORE keeps: f32 [kv_heads][score_stride], by key; 0 = nothing is kept. */
+    uint32_t score_stride;
+    pkv_addr score;
 };
 
 /* Pages of one sequence in one layer that are not where its view says, as many as are read. */
@@ -204,7 +217,7 @@ struct pkv_row_span {
     uint32_t first_position; /* of its first token */
 };
 
-/* Write k and v of every row to its slot. */
+/* Write k and v of every row to the slot of its key. */
 struct pkv_args_append {
     pkv_addr k, v;  /* f32 [rows][k_stride], [rows][v_stride] */
     pkv_addr views; /* struct pkv_kv_view [.] */
@@ -247,6 +260,73 @@ struct pkv_args_attend {
     uint32_t carry_out; /* 1: leave the result in carry; out and lse stay as they are */
 };
 
+/*
+ * How much rows attend to keys: for the key j of KV head h,
+ *   s = sum over the span's rows r that count of weight(r) * mean over h's query heads of p(r, j),
+ *   p(r, j) = exp(score of ATTEND - lse[r]), 0 for keys that r does not see,
+ * rows in ascending order; view.score[h][j] = s for keys from the span's first one on, and
+ * keep * view.score[h][j] + s before it (s alone where keep is 0). Rows that count are all but the
+ * first skip_rows of a span; weight(r) = weight + (r - skip_rows) * weight_step. At most key_end -
+ * key_begin keys are touched, of those up to the span's last row.
+ * Source: the columns of attention that SnapKV (arXiv:2404.14469) sums over a prompt's last rows,
+ * H2O (arXiv:2306.14048) over all; by a second pass over log-sum-exp, no matrix of rows x keys.
+ */
+struct pkv_args_score {
+    pkv_addr q;       /* f32 [rows][q_stride] */
+    pkv_addr lse;     /* f32 [rows][heads], as ATTEND leaves it */
+    pkv_addr views;   /* struct pkv_kv_view [.], with score */
+    pkv_addr spans;   /* struct pkv_row_span [span_count] */
+    pkv_addr scratch; /* pkvi_score_scratch_bytes() */
+    enum pkv_kv_type kv_type;
+    float scale, softcap;
+    uint32_t span_count, rows, heads, kv_heads, head_dim, q_stride;
+    struct pkv_kv_tile tile;     /* as of ATTEND; only with one span */
+    uint32_t key_begin, key_end; /* multiples of PKV_PAGE_TOKENS; key_end 0: to the end */
+    uint32_t skip_rows;
+    float weight, weight_step, keep;
+};
+
+enum pkv_place_pick {
+    PKV_PLACE_TOP,   /* the best scores */
+    PKV_PLACE_RANDOM /* a control: by a hash of (seed, KV head, token) */
+};
+
+/*
+ * Fill a hot set: the best tokens of [0, end) to the keys [first_key[h], slots) of `to`, in
+ * ascending order, for each KV head as many as there is room for, and not more than there are. Best
+ * are the first `sinks` tokens, then those with the largest score, which is first max-pooled over
+ * `pool` (odd) neighbours within [0, end); of equal ones the earlier. Entries are copied as they
+ * are, and score and token go along: to.score[h][key] = gain * from.score[h][token], +inf of sinks;
+ * after the slots come the scores of the tokens [end, tokens), those of the ring.
+ * Source: SnapKV, arXiv:2404.14469 (pooling); sinks: StreamingLLM, arXiv:2309.17453.
+ */
+struct pkv_args_place {
+    struct pkv_kv_view from; /* key = token; pages before first_page are read from `blocks` */
+    struct pkv_kv_view to;   /* key_shift = end - slots */
+    pkv_addr blocks; /* pkv_addr [from.first_page]: page of KV head h at h * the bytes of a page */
+    pkv_addr slot_token; /* i32 [kv_heads][slots]; -1 where there is nothing */
+    pkv_addr scratch;    /* f32 [kv_heads][end + 2 * slots] */
+    enum pkv_kv_type kv_type;
+    enum pkv_place_pick pick;
+    uint32_t kv_heads, head_dim, slots, end, tokens, sinks, pool;
+    uint32_t seed;
+    float gain;
+};
+
+/*
+ * The tokens [first_token, first_token + leave), which are about to leave the ring (keys from
+ * `slots` on), compete with the slots of their KV head, in ascending order: each takes a free slot
+ * (before first_key[h], from the end of the free ones), else the one with the least score, of equal
+ * ones the first, if its own score is larger. Scores of the rest of the ring, `tokens` in all with
+ * those that leave, then move down by `leave`.
+ */
+struct pkv_args_compete {
+    struct pkv_kv_view hot;
+    pkv_addr slot_token; /* i32 [kv_heads][slots] */
+    enum pkv_kv_type kv_type;
+    uint32_t kv_heads, head_dim, slots, first_token, leave, tokens;
+};
+
 /* x = cap * tanh(x / cap) */
 struct pkv_args_softcap {
     pkv_addr x; /* f32 [rows][cols] */
@@ -278,6 +358,10 @@ uint32_t pkvi_kv_entry_bytes(enum pkv_kv_type type, uint32_t head_dim);
  */
 uint64_t pkvi_attend_scratch_bytes(uint32_t max_rows, uint32_t max_keys, uint32_t heads,
                                    uint32_t kv_heads, uint32_t head_dim, uint32_t threads);
+
+/* Scratch of PKV_OP_SCORE: at most `rows` rows of a span count. */
+uint64_t pkvi_score_scratch_bytes(uint32_t rows, uint32_t heads, uint32_t kv_heads,
+                                  uint32_t head_dim, uint32_t threads);
 
 /* Bytes of pkv_args_attend.carry. */
 uint64_t pkvi_attend_carry_bytes(uint32_t rows, uint32_t heads, uint32_t head_dim);

@@ -30,6 +30,19 @@ static inline const uint8_t *pkvi_kv_entry_or_tile(const struct pkv_kv_view *vie
     return PKV_AT(const uint8_t, *page) + slot * entry_bytes;
 }
 
+/* Key of a span's first row. */
+static inline uint32_t pkvi_span_key(const struct pkv_kv_view *view,
+                                     const struct pkv_row_span *span)
+{
+    return span->first_position - view->key_shift;
+}
+
+/* First key of a KV head that is there. */
+static inline uint32_t pkvi_view_first_key(const struct pkv_kv_view *view, uint32_t kv_head)
+{
+    return view->first_key ? PKV_AT(const uint32_t, view->first_key)[kv_head] : 0;
+}
+
 /* Rows that spans cover, which need not be all of a step. */
 static inline uint32_t pkvi_span_rows(const struct pkv_row_span *spans, uint32_t count)
 {
@@ -111,7 +124,7 @@ static inline void pkvi_append_row(const struct pkv_args_append *args, uint32_t 
     const struct pkv_row_span *span =
         pkvi_span_of_row(PKV_AT(const struct pkv_row_span, args->spans), row);
     const struct pkv_kv_view *view = PKV_AT(const struct pkv_kv_view, args->views) + span->view;
-    uint32_t position = span->first_position + (row - span->first_row);
+    uint32_t position = pkvi_span_key(view, span) + (row - span->first_row);
     uint32_t entry_bytes = pkvi_kv_entry_bytes(args->kv_type, args->head_dim);
     const float *k = PKV_AT(const float, args->k) + (uint64_t)row * args->k_stride;
     const float *v = PKV_AT(const float, args->v) + (uint64_t)row * args->v_stride;

@@ -37,7 +37,9 @@ struct tile {
     const struct pkv_args_attend *args;
     const struct pkv_kv_view *view;
     uint32_t kv_head, group, row_heads, block_rows, padded, entry_bytes;
-    uint32_t row, rows, position; /* of the step, and of the first one in its sequence */
+    uint32_t row, rows; /* of the step */
+    uint32_t position;  /* key of the first one */
+    uint32_t first_key; /* of the KV head */
     /* worker's scratch */
     float *panel;  /* K: [2][head_dim][16]; V: [PKV_SPLIT_KEYS][16] */
     float *q;      /* [blocks][head_dim][PKV_BLOCK_ROWS] */
@@ -71,8 +73,11 @@ static struct range range_of_row(const struct tile *tile, uint32_t base, uint32_
     uint32_t position = tile->position + row;
     uint32_t first = pkvi_first_key(position, tile->args->window);
     struct range range = {0, 0};
+    first = first > tile->first_key ? first : tile->first_key;
     if (position >= base) {
-        range.begin = first > base ? first - base : 0;
+        range.begin = first <= base                   ? 0
+                      : first - base < PKV_SPLIT_KEYS ? first - base
+                                                      : PKV_SPLIT_KEYS;
         range.end = position - base < PKV_SPLIT_KEYS ? position - base + 1 : PKV_SPLIT_KEYS;
     }
     return range;
@@ -295,6 +300,9 @@ static void attend_split(const struct tile *tile, uint32_t split, const struct p
     uint32_t base = split * PKV_SPLIT_KEYS;
     struct range all = {range_of_row(tile, base, 0).begin,
                         range_of_row(tile, base, tile->rows - 1).end};
+    if (all.begin >= all.end) { /* what is not there yet of a hot set */
+        return;
+    }
     for (uint32_t block = 0; block < block_count(tile); block++) {
         tile->ranges[block] = range_of_block(tile, base, block);
     }
@@ -390,16 +398,19 @@ static struct tile tile_of(const struct pkvi_attend_plan *plan, const struct pkv
 {
     const struct pkv_args_attend *args = plan->args;
     const struct pkvi_attend_item *item = unit->item;
+    const struct pkv_kv_view *view =
+        PKV_AT(const struct pkv_kv_view, args->views) + item->span->view;
     struct tile tile = {
         .args = args,
-        .view = PKV_AT(const struct pkv_kv_view, args->views) + item->span->view,
+        .view = view,
         .kv_head = unit->kv_head,
         .group = args->heads / args->kv_heads,
         .padded = pkvi_attend_padded(args->head_dim),
         .entry_bytes = pkvi_kv_entry_bytes(args->kv_type, args->head_dim),
         .row = item->span->first_row + item->first_row,
         .rows = item->rows,
-        .position = item->span->first_position + item->first_row,
+        .position = pkvi_span_key(view, item->span) + item->first_row,
+        .first_key = pkvi_view_first_key(view, unit->kv_head),
     };
     tile.row_heads = tile.rows * tile.group;
     /* of even size: a block of one or two would take as long as one of four */
@@ -433,12 +444,16 @@ static void look_ahead(const struct pkvi_attend_plan *plan, const struct pkvi_at
                        uint32_t split, struct ahead *ahead)
 {
     const struct pkvi_attend_item *item = unit->item;
-    uint32_t position = item->span->first_position + item->first_row;
-    uint32_t first = pkvi_first_key(position, plan->args->window) / PKV_PAGE_TOKENS;
+    const struct pkv_kv_view *view =
+        PKV_AT(const struct pkv_kv_view, plan->args->views) + item->span->view;
+    uint32_t position = pkvi_span_key(view, item->span) + item->first_row;
+    uint32_t first_key = pkvi_view_first_key(view, unit->kv_head);
+    uint32_t first = pkvi_first_key(position, plan->args->window);
+    first = (first > first_key ? first : first_key) / PKV_PAGE_TOKENS;
     uint32_t begin = split * PKV_SPLIT_KEYS, end = begin + PKV_SPLIT_KEYS;
     uint32_t last = position + item->rows;
     *ahead = (struct ahead){
-        .view = PKV_AT(const struct pkv_kv_view, plan->args->views) + item->span->view,
+        .view = view,
         .tile = &plan->args->tile,
         .kv_head = unit->kv_head,
         .entry_bytes = pkvi_kv_entry_bytes(plan->args->kv_type, plan->args->head_dim),

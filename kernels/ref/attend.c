@@ -159,8 +159,10 @@ static void attend_unit(void *context, uint32_t unit, uint32_t worker)
     const struct pkv_row_span *span =
         pkvi_span_of_covered(PKV_AT(const struct pkv_row_span, args->spans), &row);
     const struct pkv_kv_view *view = PKV_AT(const struct pkv_kv_view, args->views) + span->view;
-    uint32_t position = span->first_position + (row - span->first_row);
+    uint32_t position = pkvi_span_key(view, span) + (row - span->first_row);
     struct pkvi_keys keys = pkvi_attend_keys(args, position, position);
+    const uint32_t first_key = pkvi_view_first_key(view, kv_head);
+    keys.begin = keys.begin > first_key ? keys.begin : first_key;
     const float *q = PKV_AT(const float, args->q) + (uint64_t)row * args->q_stride;
 
     struct workspace work = workspace_of(args, worker);

@@ -3,8 +3,7 @@
  * and the promise of the canonical order: a row's bits depend neither on the rows beside it nor
  * on threads, nor on how many launches share its keys.
  */
-#include "tests/support/kernel_test.h"
-#include "tests/support/kv_case.h"
+#include "tests/support/hot_case.h"
 #include "tests/support/tolerance.h"
 
 #include <stdio.h>
@@ -596,6 +595,94 @@ static void test_attend__range_that_no_row_sees__passes_through(void **state)
     }
 }
 
+/* One row and head over the keys of a hot set, in double. */
+static void hot_reference(const struct step *step, const struct pkvt_hot_case *hot, uint32_t row,
+                          uint32_t head, double *out)
+{
+    const struct pkv_args_attend *args = &step->args;
+    const uint32_t kv_head = head / (args->heads / args->kv_heads);
+    const uint32_t last = step->spans->first_position + row - hot->view->key_shift;
+    const float *q = step->q + (uint64_t)row * args->q_stride + head * args->head_dim;
+    double value[512], max = -INFINITY, sum = 0;
+    double *score = pkvt_alloc((last + 1) * sizeof *score);
+    for (uint32_t key = hot->first_key[kv_head]; key <= last; key++) {
+        pkvt_kv_case_read(&step->kv, 0, kv_head, pkvt_hot_case_token(hot, kv_head, key), 0, value);
+        score[key] = 0;
+        for (uint32_t i = 0; i < args->head_dim; i++) {
+            score[key] += q[i] * value[i] * (double)args->scale;
+        }
+        max = fmax(max, score[key]);
+    }
+    memset(out, 0, args->head_dim * sizeof *out);
+    for (uint32_t key = hot->first_key[kv_head]; key <= last; key++) {
+        pkvt_kv_case_read(&step->kv, 0, kv_head, pkvt_hot_case_token(hot, kv_head, key), 1, value);
+        sum += exp(score[key] - max);
+        for (uint32_t i = 0; i < args->head_dim; i++) {
+            out[i] += exp(score[key] - max) * value[i];
+        }
+    }
+    for (uint32_t i = 0; i < args->head_dim; i++) {
+        out[i] /= sum;
+    }
+    free(score);
+}
+
+static void check_hot(uint32_t cpu, const struct shape *s, struct pkvt_hot_case hot,
+                      uint32_t number)
+{
+    struct step step;
+    step_open(&step, s, 2);
+    hot.from = &step.kv;
+    pkvt_hot_case_open(&hot, number + 1, false);
+    step.args.views = pkvi_addr(hot.view);
+    const bool halves = in_halves(cpu, &step.args);
+    const uint64_t width = (uint64_t)s->heads * s->head_dim, values = step.args.rows * width;
+    float *first = pkvt_alloc(values * sizeof *first);
+    double want[512];
+    for (uint32_t threads = 1; threads <= 2; threads++) {
+        pkvt_run(cpu, PKV_OP_ATTEND, &step.args, threads);
+        const float *got = PKV_AT(float, step.args.out.f32);
+        if (threads == 2) {
+            assert_memory_equal(first, got, values * sizeof *first);
+        }
+        memcpy(first, got, values * sizeof *first);
+        for (uint32_t i = 0; i < step.args.rows * s->heads; i++) {
+            hot_reference(&step, &hot, i / s->heads, i % s->heads, want);
+            pkvt_assert_close("hot set", got + (uint64_t)i * s->head_dim, want, s->head_dim,
+                              halves ? PKVT_EPS_F16 : PKVT_EPS_F32, halves ? 1 : hot.keys);
+        }
+    }
+    free(first);
+    pkvt_hot_case_close(&hot);
+    step_close(&step);
+}
+
+/* Slots of some tokens, ragged over KV heads, and the ring behind them. */
+static void test_attend__hot_set__its_keys_and_the_ring(void **state)
+{
+    (void)state;
+    static const struct {
+        struct shape shape;
+        uint32_t slots, end, first_key[3];
+    } cases[] = {
+        {{PKV_KV_F16, 9, 3, 64, 0, 0, 0, 1, {{499, 1}}}, 96, 416, {0, 32, 75}},
+        {{PKV_KV_F16, 9, 3, 64, 0, 0, 0, 1, {{700, 1}}}, 576, 640, {0, 300, 570}},
+        {{PKV_KV_F16, 9, 3, 64, 0, 0, 0, 1, {{679, 32}}}, 320, 640, {290, 0, 1}},
+        {{PKV_KV_F16, 4, 2, 128, 0, 0, 0, 1, {{90, 1}}}, 96, 64, {32, 40}},
+        {{PKV_KV_F32, 4, 2, 32, 0, 0, 0, 1, {{400, 5}}}, 64, 352, {0, 33}},
+        {{PKV_KV_Q8_0, 4, 2, 64, 0, 0, 0, 1, {{331, 1}}}, 288, 320, {0, 287}},
+        {{PKV_KV_BF16, 2, 1, 80, 0, 0, 0, 1, {{128, 1}}}, 32, 128, {7}},
+    };
+    PKVT_FOR_EACH_CPU(cpu)
+    {
+        for (uint32_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            struct pkvt_hot_case hot = {.slots = cases[i].slots, .end = cases[i].end};
+            memcpy(hot.first_key, cases[i].first_key, sizeof cases[i].first_key);
+            check_hot(cpu, &cases[i].shape, hot, i);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -607,6 +694,7 @@ int main(void)
         cmocka_unit_test(test_attend__window_and_softcap__close_and_equal),
         cmocka_unit_test(test_attend__ranges_of_keys__bits_of_one_launch),
         cmocka_unit_test(test_attend__range_that_no_row_sees__passes_through),
+        cmocka_unit_test(test_attend__hot_set__its_keys_and_the_ring),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
