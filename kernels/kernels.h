@@ -301,7 +301,8 @@ enum pkv_place_pick {
  * Source: SnapKV, arXiv:2404.14469 (pooling); sinks: StreamingLLM, arXiv:2309.17453.
  */
 struct pkv_args_place {
-    struct pkv_kv_view from; /* key = token; pages before first_page are read from `blocks` */
+    struct pkv_kv_view from; /* key = token; pages before first_page are read from `blocks`;
+                                score 0: all scores are 0 */
     struct pkv_kv_view to;   /* key_shift = end - slots */
     pkv_addr blocks; /* pkv_addr [from.first_page]: page of KV head h at h * the bytes of a page */
     pkv_addr slot_token; /* i32 [kv_heads][slots]; -1 where there is nothing */
@@ -316,13 +317,14 @@ struct pkv_args_place {
 /*
  * The tokens [first_token, first_token + leave), which are about to leave the ring (keys from
  * `slots` on), compete with the slots of their KV head, in ascending order: each takes a free slot
- * (before first_key[h], from the end of the free ones), else the one with the least score, of equal
- * ones the first, if its own score is larger. Scores of the rest of the ring, `tokens` in all with
- * those that leave, then move down by `leave`.
+ * (those from least_key[h] to first_key[h], the last first), else the one with the least score, of
+ * equal ones the first, if its own score is larger. Scores of the rest of the ring, `tokens` in all
+ * with those that leave, then move down by `leave`.
  */
 struct pkv_args_compete {
     struct pkv_kv_view hot;
     pkv_addr slot_token; /* i32 [kv_heads][slots] */
+    pkv_addr least_key;  /* u32 [kv_heads]: slots before it have no page */
     enum pkv_kv_type kv_type;
     uint32_t kv_heads, head_dim, slots, first_token, leave, tokens;
 };

@@ -89,30 +89,41 @@ static void choose_staging(struct pkvi_tier *t, uint64_t most_bytes)
     t->sizes.staging_bytes = staging_bytes(t, choices[i].tiles, choices[i].tokens);
 }
 
+static enum pkv_status refuse_budget(const struct pkvi_tier *t)
+{
+    return PKV_FAIL(PKV_ERR_RANGE,
+                    "KV budget of %llu bytes a sequence: %s of every layer (%u tokens) and two "
+                    "staging tiles, or all of a short context, need %lluKiB",
+                    (unsigned long long)t->config.budget_bytes,
+                    t->config.policy ? "ring and slots" : "the recent tokens and two blocks",
+                    t->tail_pages * PKV_PAGE_TOKENS,
+                    (unsigned long long)(t->sizes.least_bytes + 1023) / 1024);
+}
+
 /* A budget that does not hold everything: staging first, then pages. */
 static enum pkv_status measure_budget(struct pkvi_tier *t)
 {
     struct pkvi_tier_sizes *sizes = &t->sizes;
     const struct pkvi_tier_config *config = &t->config;
-    const uint64_t least_pages = (uint64_t)t->row_entries * t->tail_pages;
+    const uint64_t least = config->policy
+                               ? pkvi_hot_least_bytes(t)
+                               : (uint64_t)t->row_entries * t->tail_pages * t->unit_bytes;
     const uint64_t all = config->budget_bytes * config->sequences;
     sizes->least_bytes =
-        least_pages * t->unit_bytes +
+        least +
         (staging_bytes(t, LEAST_TILES, PKV_SPLIT_KEYS) + config->sequences - 1) / config->sequences;
-    choose_staging(t, all / STAGING_PART);
+    /* A hot set is what a budget is for; only prompts stream. */
+    choose_staging(t, config->policy ? 0 : all / STAGING_PART);
     sizes->least_bytes =
         sizes->least_bytes < sizes->full_bytes ? sizes->least_bytes : sizes->full_bytes;
     if (config->budget_bytes < sizes->least_bytes) {
-        return PKV_FAIL(
-            PKV_ERR_RANGE,
-            "KV budget of %llu bytes a sequence: the recent tokens and two blocks of every "
-            "layer (%u tokens) and two staging tiles, or all of a short context, need "
-            "%lluKiB",
-            (unsigned long long)config->budget_bytes, t->tail_pages * PKV_PAGE_TOKENS,
-            (unsigned long long)(sizes->least_bytes + 1023) / 1024);
+        return refuse_budget(t);
     }
     const uint64_t share = (sizes->staging_bytes + config->sequences - 1) / config->sequences;
     sizes->quota_pages = (uint32_t)((config->budget_bytes - share) / t->unit_bytes);
+    if (config->policy && pkvi_hot_measure(t, config->budget_bytes - share) != PKV_OK) {
+        return refuse_budget(t);
+    }
     /* New rows of a pass: one layer's, whole pages of every sequence. */
     const uint64_t pages = pkvi_pages_of(config->pass_rows) + 2ull * config->sequences;
     sizes->buffer_bytes = pages * t->staging_head_pages * t->unit_bytes;
@@ -132,6 +143,13 @@ static void measure_tables(struct pkvi_tier *t)
                      t->staging_head_pages * sizeof(pkv_addr));
     sizes->tables_bytes += config->layers * t->staging_table_bytes;
     sizes->tables_bytes += pkvi_aligned((uint64_t)t->slots * sizeof(struct pkv_kv_view));
+    if (t->hot_pages) {
+        sizes->tables_bytes += pkvi_aligned((uint64_t)t->slots * t->hot_entries * sizeof(pkv_addr));
+        sizes->tables_bytes += pkvi_aligned((uint64_t)t->slots * t->row_entries * sizeof(uint32_t));
+        sizes->tables_bytes += pkvi_aligned((uint64_t)t->row_entries * sizeof(uint32_t));
+        sizes->tables_bytes += pkvi_aligned((uint64_t)t->slots * sizes->global_layers *
+                                            t->blocks_max * sizeof(pkv_addr));
+    }
     for (uint32_t l = 0; sizes->tile_tokens > 0 && l < config->layers; l++) {
         const struct pkv_layer_info *info = &config->layer[l];
         const uint64_t carry =
@@ -213,8 +231,9 @@ enum pkv_status pkvi_tier_measure(struct pkvi_tier *t)
     measure_tables(t);
     sizes->device_bytes = sizes->pool_bytes + sizes->ring_bytes + sizes->staging_bytes +
                           sizes->buffer_bytes + sizes->carry_bytes + sizes->check_bytes +
-                          sizes->tables_bytes;
+                          sizes->hot_bytes + sizes->score_bytes + sizes->tables_bytes;
     sizes->dense_layers = t->demote_order ? dense_layers(t, t->blocks_max) : 0;
+    sizes->dense_layers = t->hot_pages ? 0 : sizes->dense_layers;
     return measure_host(t);
 }
 
@@ -289,6 +308,7 @@ enum pkv_status pkvi_tier_plan(const struct pkvi_tier_config *config,
     PKV_TRY(pkvi_tier_order(config, &tier.demote_order));
     enum pkv_status status = pkvi_tier_measure(&tier);
     free(tier.demote_order);
+    free(tier.hot_pages);
     *sizes_out = tier.sizes;
     return status;
 }

@@ -103,6 +103,7 @@ enum pkv_status pkvi_tier_seq_truncate(struct pkvi_tier *t, uint32_t s, uint32_t
     struct pkvi_tier_seq *seq = &t->seq[s];
     pkvi_tier_settle(t, s);
     PKV_TRY(pkvi_transfer_arrived(t, s));
+    pkvi_hot_forget(t, s);
     for (uint32_t l = 0; l < t->config.layers; l++) {
         if (t->layer[l].global) {
             PKV_TRY(
@@ -193,6 +194,7 @@ enum pkv_status pkvi_tier_seq_park(struct pkvi_tier *t, uint32_t s)
     pkvi_tier_settle(t, s);
     PKV_TRY(pkvi_transfer_arrived(t, s));
     PKV_TRY(pkvi_transfer_before_park(t));
+    pkvi_hot_forget(t, s);
     for (uint32_t l = 0; l < t->config.layers; l++) {
         if (t->layer[l].global) {
             PKV_TRY(store_open_block(&copies, s, l));
@@ -314,11 +316,12 @@ enum pkv_status pkvi_tier_seq_fill(struct pkvi_tier *t, uint32_t s, uint32_t tok
     if (t->config.host) { /* what is stored last into a block must not come after its new bytes */
         PKV_TRY(pkvi_transfer_settle_stores(t));
     }
-    if (t->sizes.tile_tokens > 0) {
+    if (t->sizes.tile_tokens > 0 && !t->hot_pages) {
         pkvi_tier_demote(t, s, tokens);
     }
     for (uint32_t l = 0; l < t->config.layers; l++) {
         struct pkvi_tier_state *state = &seq->state[l];
+        state->streamed = state->streamed || pkvi_hot_wanted(t, tokens);
         if (t->layer[l].global && !t->config.host) {
             PKV_TRY(pkvi_pages_add(t, s, l, 0, blocks));
         }

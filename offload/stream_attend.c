@@ -10,11 +10,22 @@
  */
 #include "offload/tier_impl.h"
 
+/* What a staging slot holds. */
+static struct pkv_kv_tile staged_tile(const struct pkvi_tier *t, uint32_t l, uint32_t slot,
+                                      uint32_t first_page)
+{
+    const uint64_t entries =
+        (uint64_t)slot * (t->sizes.tile_tokens / PKV_PAGE_TOKENS) * t->layer[l].info.kv_heads;
+    return (struct pkv_kv_tile){.page = t->staging_tables + l * t->staging_table_bytes +
+                                        entries * sizeof(pkv_addr),
+                                .first_page = first_page,
+                                .page_stride = t->layer[l].info.kv_heads};
+}
+
 /* keep: where the last launch leaves what it comes to, instead of its output; 0 = the output. */
 static enum pkv_status stream(struct pkvi_tier *t, struct pkv_args_attend args, uint32_t seq,
                               uint32_t l, uint32_t pages, pkv_addr keep)
 {
-    const struct pkvi_tier_layer *layer = &t->layer[l];
     const struct pkvi_tier_state *state = &t->seq[seq].state[l];
     const uint32_t tile_pages = t->sizes.tile_tokens / PKV_PAGE_TOKENS;
     args.carry = keep ? keep : pages > 0 ? t->carry : 0;
@@ -24,11 +35,7 @@ static enum pkv_status stream(struct pkvi_tier *t, struct pkv_args_attend args, 
         const bool last = count == left;
         PKV_TRY(pkvi_transfer_load(t, state, l, first, count, slot));
         PKV_TRY(pkvi_transfer_loaded(t, slot));
-        args.tile = (struct pkv_kv_tile){.page = t->staging_tables + l * t->staging_table_bytes +
-                                                 (uint64_t)slot * tile_pages *
-                                                     layer->info.kv_heads * sizeof(pkv_addr),
-                                         .first_page = first,
-                                         .page_stride = layer->info.kv_heads};
+        args.tile = staged_tile(t, l, slot, first);
         args.key_begin = first * PKV_PAGE_TOKENS;
         args.key_end = last ? 0 : (first + tile_pages) * PKV_PAGE_TOKENS;
         args.carry_in = first > 0;
@@ -66,4 +73,25 @@ enum pkv_status pkvi_stream_carry(struct pkvi_tier *t, const struct pkvi_tier_ro
     struct pkv_args_attend args = one_span(rows, span);
     args.views = views;
     return stream(t, args, rows->host_spans[span].view, rows->layer, pages, carry);
+}
+
+enum pkv_status pkvi_stream_score(struct pkvi_tier *t, const struct pkv_args_score *score,
+                                  uint32_t seq, uint32_t l)
+{
+    const struct pkvi_tier_state *state = &t->seq[seq].state[l];
+    const uint32_t tile_pages = t->sizes.tile_tokens / PKV_PAGE_TOKENS, pages = state->first_page;
+    struct pkv_args_score args = *score;
+    for (uint32_t first = 0; first < pages; first += tile_pages) {
+        const uint32_t left = pages - first, slot = t->next_slot;
+        const uint32_t count = left < tile_pages ? left : tile_pages;
+        PKV_TRY(pkvi_transfer_load(t, state, l, first, count, slot));
+        PKV_TRY(pkvi_transfer_loaded(t, slot));
+        args.tile = staged_tile(t, l, slot, first);
+        args.key_begin = first * PKV_PAGE_TOKENS;
+        args.key_end = count == left ? 0 : (first + tile_pages) * PKV_PAGE_TOKENS;
+        PKV_TRY(pkvi_launch(t->compute, t->score_kernel, &args));
+        PKV_TRY(pkvi_transfer_attended(t, slot));
+        t->next_slot = (slot + 1) % t->sizes.tiles;
+    }
+    return pages > 0 ? PKV_OK : pkvi_launch(t->compute, t->score_kernel, &args);
 }

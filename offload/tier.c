@@ -30,12 +30,23 @@ static void lay_out(struct pkvi_tier *t)
     t->check.one_bytes = t->sizes.check_bytes / 2;
     t->check.carry[0] = t->carry + t->sizes.carry_bytes;
     t->check.carry[1] = t->check.carry[0] + t->check.one_bytes;
+    t->hot_state = t->check.carry[0] + t->sizes.check_bytes;
+    t->scores = t->hot_state + t->sizes.hot_bytes;
+    t->lse = t->scores + PKVI_TIER_LANES * t->score_lane_bytes;
+    t->score_scratch = t->lse + t->lse_bytes;
     top = t->tables;
     t->views = pkvi_take(&top, (uint64_t)config->layers * t->slots * sizeof *t->host_views);
     t->table =
         pkvi_take(&top, (uint64_t)t->slots * t->blocks_max * t->row_entries * sizeof(pkv_addr));
     t->staging_tables = pkvi_take(&top, config->layers * t->staging_table_bytes);
     t->check.views = pkvi_take(&top, (uint64_t)t->slots * sizeof *t->host_views);
+    if (t->hot_pages) {
+        t->hot_table = pkvi_take(&top, (uint64_t)t->slots * t->hot_entries * sizeof(pkv_addr));
+        t->first_keys = pkvi_take(&top, (uint64_t)t->slots * t->row_entries * sizeof(uint32_t));
+        t->least_keys = pkvi_take(&top, (uint64_t)t->row_entries * sizeof(uint32_t));
+        t->block_table = pkvi_take(&top, (uint64_t)t->slots * t->sizes.global_layers *
+                                             t->blocks_max * sizeof(pkv_addr));
+    }
     for (uint32_t l = 0; l < config->layers; l++) {
         struct pkvi_tier_layer *layer = &t->layer[l];
         layer->ring_table = pkvi_take(&top, (uint64_t)layer->ring_pages * layer->info.kv_heads *
@@ -72,27 +83,40 @@ static void write_staging(struct pkvi_tier *t, uint32_t l)
     }
 }
 
-/* Where a sequence finds the pages of its layers: of sliding ones, in the rings of its share. */
+/* Where a sequence finds the pages of a layer in the pass that is prepared: of sliding ones, in the
+ * rings of its share. */
+static struct pkv_kv_view view_of(const struct pkvi_tier *t, uint32_t s, uint32_t l)
+{
+    const struct pkvi_tier_seq *seq = &t->seq[s];
+    const struct pkvi_tier_layer *layer = &t->layer[l];
+    const uint32_t heads = layer->info.kv_heads;
+    struct pkv_kv_view view = {.head_stride = 1, .first_page = seq->state[l].first_page};
+    if (!layer->global) {
+        const uint32_t share = seq->share == PKVI_NO_PLACE ? 0 : seq->share;
+        view.page =
+            layer->ring_table + (uint64_t)share * layer->ring_pages * heads * sizeof(pkv_addr);
+        view.page_stride = heads;
+        view.ring_pages = layer->ring_pages;
+        return view;
+    }
+    if (seq->hot) {
+        return pkvi_hot_view(t, s, l);
+    }
+    view.page = t->table + ((uint64_t)s * t->blocks_max * t->row_entries + layer->head_base) *
+                               sizeof(pkv_addr);
+    view.page_stride = t->row_entries;
+    view.ring_pages = t->blocks_max;
+    if (seq->placing) {
+        view.score = t->scores + t->lane * t->score_lane_bytes;
+        view.score_stride = t->blocks_max * PKV_PAGE_TOKENS;
+    }
+    return view;
+}
+
 void pkvi_tier_write_views(struct pkvi_tier *t, uint32_t s)
 {
-    const uint32_t share = t->seq[s].share == PKVI_NO_PLACE ? 0 : t->seq[s].share;
     for (uint32_t l = 0; l < t->config.layers; l++) {
-        const struct pkvi_tier_layer *layer = &t->layer[l];
-        const uint32_t heads = layer->info.kv_heads;
-        struct pkv_kv_view *view = &t->host_views[(uint64_t)l * t->slots + s];
-        *view = (struct pkv_kv_view){.head_stride = 1, .first_page = t->seq[s].state[l].first_page};
-        if (layer->global) {
-            view->page =
-                t->table + ((uint64_t)s * t->blocks_max * t->row_entries + layer->head_base) *
-                               sizeof(pkv_addr);
-            view->page_stride = t->row_entries;
-            view->ring_pages = t->blocks_max;
-        } else {
-            view->page =
-                layer->ring_table + (uint64_t)share * layer->ring_pages * heads * sizeof(pkv_addr);
-            view->page_stride = heads;
-            view->ring_pages = layer->ring_pages;
-        }
+        t->host_views[(uint64_t)l * t->slots + s] = view_of(t, s, l);
     }
     t->seq[s].views_changed = true;
 }
@@ -110,6 +134,9 @@ static void write_tables(struct pkvi_tier *t)
             write_ring(t, l);
         }
     }
+    if (t->hot_pages) {
+        pkvi_hot_write_least(t);
+    }
 }
 
 static void describe_layers(struct pkvi_tier *t)
@@ -124,6 +151,9 @@ static void describe_layers(struct pkvi_tier *t)
         layer->head_base = head_base;
         layer->ring_pages = layer->global ? 0 : pkvi_tier_layer_pages(&t->config, l);
         head_base += layer->global ? layer->info.kv_heads : 0;
+    }
+    if (t->hot_pages) {
+        pkvi_hot_describe(t);
     }
 }
 
@@ -187,6 +217,27 @@ static enum pkv_status open_memory(struct pkvi_tier *t)
     return PKV_OK;
 }
 
+static enum pkv_status open_kernels(struct pkvi_tier *t)
+{
+    const struct {
+        enum pkv_op op;
+        bool needed;
+        const struct pkv_kernel **kernel;
+    } all[] = {{PKV_OP_APPEND, true, &t->append_kernel},
+               {PKV_OP_ATTEND, true, &t->attend_kernel},
+               {PKV_OP_SCORE, t->hot_pages != NULL, &t->score_kernel},
+               {PKV_OP_PLACE, t->hot_pages != NULL, &t->place_kernel},
+               {PKV_OP_COMPETE, t->hot_pages != NULL, &t->compete_kernel}};
+    for (uint32_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        *all[i].kernel = pkvi_device_kernel(t->device, all[i].op);
+        if (!*all[i].kernel && all[i].needed) {
+            return PKV_FAIL(PKV_ERR_UNSUPPORTED, "the device has no kernel for %s",
+                            pkvi_op_name(all[i].op));
+        }
+    }
+    return PKV_OK;
+}
+
 static enum pkv_status open_all(struct pkvi_tier *t)
 {
     PKV_TRY(pkvi_tier_order(&t->config, &t->demote_order));
@@ -196,11 +247,7 @@ static enum pkv_status open_all(struct pkvi_tier *t)
     describe_layers(t);
     PKV_TRY(open_memory(t));
     PKV_TRY(pkvi_transfer_open(t));
-    t->append_kernel = pkvi_device_kernel(t->device, PKV_OP_APPEND);
-    t->attend_kernel = pkvi_device_kernel(t->device, PKV_OP_ATTEND);
-    if (!t->append_kernel || !t->attend_kernel) {
-        return PKV_FAIL(PKV_ERR_UNSUPPORTED, "the device has no kernel for append or attend");
-    }
+    PKV_TRY(open_kernels(t));
     write_tables(t);
     const struct pkv_span span = {t->tables, t->upload, t->sizes.tables_bytes};
     PKV_TRY(pkvi_copy_async(t->compute, &span, 1));
@@ -237,6 +284,7 @@ void pkvi_tier_close(struct pkvi_tier *t)
     pkvi_mem_free(t->device, PKV_MEM_DEVICE, t->tables);
     pkvi_mem_free(t->device, PKV_MEM_DEVICE, t->payload);
     pkvi_arena_fini(&t->host);
+    free(t->hot_pages);
     free(t->demote_order);
     free(t);
 }
@@ -261,7 +309,7 @@ void pkvi_tier_settle(struct pkvi_tier *t, uint32_t s)
         for (uint32_t h = 0; state->open_release && h < heads; h++) {
             pkvi_page_release(t, &state->open_page[h]);
         }
-        state->first_page = state->keep_first;
+        state->first_page = t->hot_pages ? state->ring_first : state->keep_first;
         state->buffered = false;
         state->open_release = false;
     }
@@ -319,8 +367,8 @@ static enum pkv_status prepare_buffered(struct pkvi_tier *t, const struct pkvi_t
 }
 
 /* The block that rows go on in, if a fork has it too: a copy. */
-static enum pkv_status own_open_page(struct pkvi_tier *t, const struct pkvi_tier_part *part,
-                                     uint32_t layer)
+enum pkv_status pkvi_tier_own_open_page(struct pkvi_tier *t, const struct pkvi_tier_part *part,
+                                        uint32_t layer)
 {
     const struct pkvi_tier_layer *l = &t->layer[layer];
     const uint32_t open = part->tokens / PKV_PAGE_TOKENS;
@@ -354,7 +402,7 @@ static enum pkv_status prepare_tail(struct pkvi_tier *t, const struct pkvi_tier_
     state->first_page = first;
     const pkv_addr *row = pkvi_tier_row(t, part->seq, open) + l->head_base;
     const bool reload = part->tokens % PKV_PAGE_TOKENS != 0 && row[0] == 0;
-    PKV_TRY(own_open_page(t, part, layer));
+    PKV_TRY(pkvi_tier_own_open_page(t, part, layer));
     PKV_TRY(pkvi_pages_add(t, part->seq, layer, open, end));
     if (reload) { /* it was cut, and lies on the host */
         struct pkvi_copies copies = {.tier = t, .stream = t->compute};
@@ -368,51 +416,60 @@ static enum pkv_status prepare_tail(struct pkvi_tier *t, const struct pkvi_tier_
     return PKV_OK;
 }
 
+enum pkv_status pkvi_tier_prepare_streamed(struct pkvi_tier *t, const struct pkvi_tier_part *part,
+                                           uint32_t layer)
+{
+    return part->rows > PKV_PAGE_TOKENS ? prepare_buffered(t, part, layer)
+                                        : prepare_tail(t, part, layer);
+}
+
+enum pkv_status pkvi_tier_prepare_dense(struct pkvi_tier *t, const struct pkvi_tier_part *part,
+                                        uint32_t layer)
+{
+    PKV_TRY(pkvi_tier_own_open_page(t, part, layer));
+    return pkvi_pages_add(t, part->seq, layer, part->tokens / PKV_PAGE_TOKENS,
+                          pkvi_pages_of(part->tokens + part->rows));
+}
+
 static enum pkv_status prepare(struct pkvi_tier *t, const struct pkvi_tier_part *part)
 {
     struct pkvi_tier_seq *seq = &t->seq[part->seq];
-    const uint32_t open = part->tokens / PKV_PAGE_TOKENS;
-    const uint32_t end = pkvi_pages_of(part->tokens + part->rows);
+    if (t->hot_pages) {
+        return pkvi_hot_prepare(t, part);
+    }
     if (t->sizes.tile_tokens > 0) {
         pkvi_tier_demote(t, part->seq, part->tokens + part->rows);
     }
     for (uint32_t pass = 0; pass < 2; pass++) { /* what gives pages back comes first */
         for (uint32_t l = 0; l < t->config.layers; l++) {
-            const struct pkvi_tier_state *state = &seq->state[l];
-            if (!t->layer[l].global || state->streamed != (pass == 0)) {
-                continue;
-            }
-            if (!state->streamed) {
-                PKV_TRY(own_open_page(t, part, l));
-                PKV_TRY(pkvi_pages_add(t, part->seq, l, open, end));
-            } else if (part->rows > PKV_PAGE_TOKENS) {
-                PKV_TRY(prepare_buffered(t, part, l));
-            } else {
-                PKV_TRY(prepare_tail(t, part, l));
+            const bool streamed = seq->state[l].streamed;
+            if (t->layer[l].global && streamed == (pass == 0)) {
+                PKV_TRY(streamed ? pkvi_tier_prepare_streamed(t, part, l)
+                                 : pkvi_tier_prepare_dense(t, part, l));
             }
         }
     }
     return PKV_OK;
 }
 
-/* A sequence's views whose first page or rings moved. Those of others are left alone: another
- * lane's upload may still read them, or they may change under this one. */
+/* A sequence's views that are others now. Those of other sequences are left alone: another lane's
+ * upload may still read them, or they may change under this one. */
 static enum pkv_status upload_views(struct pkvi_copies *copies, uint32_t s)
 {
     struct pkvi_tier *t = copies->tier;
     struct pkvi_tier_seq *seq = &t->seq[s];
     for (uint32_t l = 0; l < t->config.layers; l++) {
         const uint64_t index = (uint64_t)l * t->slots + s;
-        struct pkv_kv_view *view = &t->host_views[index];
+        struct pkv_kv_view *view = &t->host_views[index], now = view_of(t, s, l);
         const uint64_t at = index * sizeof *view;
-        if (seq->views_changed || view->first_page != seq->state[l].first_page) {
-            view->first_page = seq->state[l].first_page;
+        if (seq->views_changed || memcmp(view, &now, sizeof now) != 0) {
+            *view = now;
             PKV_TRY(pkvi_copies_add(copies, t->views + at, t->upload + (t->views - t->tables) + at,
                                     sizeof *view));
         }
     }
     seq->views_changed = false;
-    return PKV_OK;
+    return t->hot_pages ? pkvi_hot_upload(copies, s) : PKV_OK;
 }
 
 /* What changed of views and page tables of the pass's sequences. */
@@ -472,12 +529,17 @@ void pkvi_tier_select(struct pkvi_tier *t, uint32_t lane)
     t->part_count = t->lane_count[lane];
 }
 
+/* Does the running pass attend to pages that are not on the device? */
+static bool streams(const struct pkvi_tier *t, uint32_t s, uint32_t l)
+{
+    return !t->seq[s].hot && t->seq[s].state[l].first_page > 0;
+}
+
 static enum pkv_status attend(struct pkvi_tier *t, const struct pkvi_tier_rows *rows)
 {
     for (uint32_t i = 0; i < rows->attend.span_count;) {
         const uint32_t first = i;
-        while (i < rows->attend.span_count &&
-               t->seq[rows->host_spans[i].view].state[rows->layer].first_page == 0) {
+        while (i < rows->attend.span_count && !streams(t, rows->host_spans[i].view, rows->layer)) {
             i++;
         }
         if (i > first) { /* all on the device: together */
@@ -502,7 +564,11 @@ enum pkv_status pkvi_tier_attend(struct pkvi_tier *t, const struct pkvi_tier_row
         return pkvi_launch(t->compute, t->attend_kernel, &r.attend);
     }
     PKV_TRY(pkvi_transfer_store_tile(t, &r));
+    r.attend.lse = t->hot_pages ? t->lse : 0;
     PKV_TRY(attend(t, &r));
+    if (t->hot_pages) {
+        PKV_TRY(pkvi_hot_attended(t, &r));
+    }
     PKV_TRY(pkvi_check_attend(t, &r));
     return rows->last_tile ? pkvi_transfer_keep(t, rows->layer) : PKV_OK;
 }
@@ -510,7 +576,10 @@ enum pkv_status pkvi_tier_attend(struct pkvi_tier *t, const struct pkvi_tier_row
 enum pkv_status pkvi_tier_end(struct pkvi_tier *t)
 {
     for (uint32_t p = 0; p < t->part_count; p++) {
-        t->seq[t->part[p].seq].tokens = t->part[p].tokens + t->part[p].rows;
+        struct pkvi_tier_seq *seq = &t->seq[t->part[p].seq];
+        seq->tokens = t->part[p].tokens + t->part[p].rows;
+        seq->placed = seq->placed || seq->placing;
+        seq->placing = false;
     }
     t->check.chosen = false;
     return t->config.host ? pkvi_transfer_store_pass(t) : PKV_OK;

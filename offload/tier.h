@@ -7,6 +7,9 @@
  * through staging tiles whenever the layer attends). With a host tier every full block of 32
  * tokens is written through to host memory, so that a layer can leave the device at any time.
  *
+ * With a policy, a sequence that no longer fits its budget turns HOT in all global layers: decode
+ * passes then attend to its hot set and the last pages alone (hot_set.c), exact passes stream.
+ *
  * A *pass* is a set of rows of some sequences, run layer by layer; each layer may take its rows in
  * several *row tiles* of at most step_rows. Calls enqueue on the tier's streams; only those that
  * say so wait. Threads: one at a time.
@@ -16,6 +19,7 @@
 
 #include "kernels/kernels.h"
 #include "pivotkv/device.h"
+#include "pivotkv/impl/policy_ops.h"
 #include "pivotkv/model.h"
 #include "pivotkv/session.h"
 
@@ -45,10 +49,12 @@ struct pkvi_tier_config {
     uint64_t budget_bytes; /* device memory of a sequence's global layers and its share of staging;
                               what holds the whole context makes all layers DENSE; 0 = that */
     uint32_t recent;       /* tokens that a STREAMED layer keeps on the device, at least */
-    enum pkv_full_resident resident; /* which layers stay DENSE longest */
-    uint64_t host_limit_bytes;       /* of blocks, 0 = none */
-    uint32_t check_steps;            /* self_check.c; 0, or nothing is ever streamed: never */
-    uint32_t dropped_edges;          /* for tests: 1 << enum pkvi_edge */
+    enum pkv_full_resident resident;     /* which layers stay DENSE longest */
+    const struct pkv_policy_ops *policy; /* of hot sets; NULL: STREAMED layers stay exact */
+    uint32_t threads;                    /* of the device, for scratch */
+    uint64_t host_limit_bytes;           /* of blocks, 0 = none */
+    uint32_t check_steps;                /* self_check.c; 0, or nothing is ever streamed: never */
+    uint32_t dropped_edges;              /* for tests: 1 << enum pkvi_edge */
 };
 
 struct pkvi_tier_sizes {
@@ -59,6 +65,8 @@ struct pkvi_tier_sizes {
     uint64_t buffer_bytes;  /* one layer's new rows of a pass */
     uint64_t carry_bytes;   /* of attention in several launches */
     uint64_t check_bytes;   /* two results of a self-check */
+    uint64_t hot_bytes;     /* keys and tokens of the slots of hot sets */
+    uint64_t score_bytes;   /* scores of a prompt's tokens, and scratch of their kernels */
     uint64_t tables_bytes;  /* views and page tables */
     uint64_t device_bytes;  /* all of them */
     /* host */
@@ -71,6 +79,8 @@ struct pkvi_tier_sizes {
     uint64_t full_bytes;  /* K and V of a sequence's global layers at context_tokens, not rounded */
     uint64_t least_bytes; /* the smallest budget */
     uint32_t quota_pages; /* of the pool, a sequence */
+    uint32_t ring_pages;  /* of them, of a KV head that is HOT or STREAMED, at most */
+    uint32_t hot_pages;   /* of them, of all KV heads' slots */
     uint32_t tile_tokens; /* of a staging tile; 0: nothing is ever streamed */
     uint32_t tiles;       /* that are loaded ahead, and one that is attended to */
     uint32_t dense_layers; /* global layers that are DENSE at context_tokens */
@@ -93,6 +103,7 @@ void pkvi_tier_close(struct pkvi_tier *tier);
 
 struct pkvi_tier_part {
     uint32_t seq, tokens, rows; /* tokens: before the pass */
+    bool exact; /* a prompt: attends to everything, also where the sequence is HOT */
 };
 
 /*

@@ -27,6 +27,10 @@ struct pkvi_tier_layer {
     uint32_t head_base;        /* global: its first entry in a row of the page table */
     uint32_t ring_pages;       /* sliding: of a sequence and KV head */
     pkv_addr ring, ring_table; /* sliding: pages of all shares, and their tables */
+    /* hot sets, of a global layer: */
+    uint32_t hot_slots; /* of the KV head with the most */
+    uint32_t hot_base;  /* its first entry in a row of hot_table */
+    uint64_t hot_state; /* in a share's: f32 scores [kv_heads][hot_slots + ring], i32 tokens */
 };
 
 /* Of one share. */
@@ -40,6 +44,7 @@ struct pkvi_tier_state {
     bool streamed;
     bool buffered; /* the running pass appends to the buffer */
     uint32_t first_page;
+    uint32_t ring_first;             /* HOT: the ring's first page, after the pass */
     uint32_t sealed;                 /* full blocks whose store is enqueued, or done */
     uint32_t recorded;               /* of them, those that the event `stored` stands behind */
     uint32_t published;              /* of them, those that have arrived */
@@ -58,6 +63,9 @@ struct pkvi_tier_seq {
     bool views_changed;   /* to upload */
     uint32_t buffer_page; /* of the running pass, where its new pages begin in the buffer */
     bool settle;          /* the last pass left pages in `kept` */
+    bool hot;             /* the running pass attends to its hot set */
+    bool placing;         /* the running pass fills its hot set */
+    bool placed;          /* its hot set is filled, and up to date */
     uint32_t dirty_first, dirty_end; /* rows of the page table to upload */
     struct pkvi_tier_state *state;   /* [layers]; sliding ones are not used */
 };
@@ -83,13 +91,25 @@ struct pkvi_tier {
     uint32_t row_entries;          /* of the page table: KV heads of all global layers */
     uint32_t slots; /* sequences that may be open: config.sequences on the device, and parked */
     uint32_t blocks_max, tail_pages;
-    uint32_t unit_bytes;         /* of a pool page: the largest layer's */
-    uint32_t staging_head_pages; /* KV heads of the widest global layer */
+    uint32_t *hot_pages;      /* [row_entries] pages of slots of every KV head; NULL: no policy */
+    uint32_t hot_entries;     /* of a row of hot_table */
+    uint64_t hot_state_bytes; /* of a share */
+    uint64_t score_lane_bytes, lse_bytes; /* parts of sizes.score_bytes */
+    uint32_t unit_bytes;                  /* of a pool page: the largest layer's */
+    uint32_t staging_head_pages;          /* KV heads of the widest global layer */
     /* device memory */
     pkv_addr payload, tables; /* the two allocations */
     pkv_addr pool, staging, buffer, carry;
     pkv_addr views;               /* struct pkv_kv_view [layers][slots] */
     pkv_addr table;               /* pkv_addr [slots][blocks_max][row_entries] */
+    pkv_addr hot_table;           /* pkv_addr [slots][hot_entries]: pages by key */
+    pkv_addr first_keys;          /* u32 [slots][row_entries] */
+    pkv_addr least_keys;          /* u32 [row_entries] */
+    pkv_addr block_table;         /* pkv_addr [slots][global layers][blocks_max] */
+    pkv_addr hot_state;           /* [config.sequences] */
+    pkv_addr scores;              /* f32 [lanes][most kv_heads][context] */
+    pkv_addr lse;                 /* f32 [step_rows][most heads] */
+    pkv_addr score_scratch;       /* of SCORE or PLACE */
     pkv_addr staging_tables;      /* pkv_addr [layers][slot][tile pages][kv_heads] */
     uint64_t staging_table_bytes; /* of a layer: both slots, the widest layer's heads */
     /* pinned: the same, for the host to write */
@@ -124,6 +144,7 @@ struct pkvi_tier {
     bool stores_pending, stores_running;
     bool left_unstored; /* a cut left pages that STORE may still be reading */
     const struct pkv_kernel *append_kernel, *attend_kernel;
+    const struct pkv_kernel *score_kernel, *place_kernel, *compete_kernel; /* with a policy */
     struct pkv_kv_report report;
 };
 
@@ -132,6 +153,14 @@ void pkvi_tier_lay_out_host(struct pkvi_tier *tier, struct pkvi_arena *arena);
 void pkvi_tier_write_views(struct pkvi_tier *tier, uint32_t seq);
 /* What the last pass kept stands in the page table instead of the buffer. */
 void pkvi_tier_settle(struct pkvi_tier *tier, uint32_t seq);
+/* Pages for a pass's rows in one layer. */
+enum pkv_status pkvi_tier_prepare_streamed(struct pkvi_tier *tier,
+                                           const struct pkvi_tier_part *part, uint32_t layer);
+enum pkv_status pkvi_tier_prepare_dense(struct pkvi_tier *tier, const struct pkvi_tier_part *part,
+                                        uint32_t layer);
+/* The block that rows go on in, if a fork has it too: a copy. */
+enum pkv_status pkvi_tier_own_open_page(struct pkvi_tier *tier, const struct pkvi_tier_part *part,
+                                        uint32_t layer);
 
 /* pages.c */
 /* PKV_ERR_STATE: all are taken. */
@@ -157,6 +186,28 @@ enum pkv_status pkvi_tier_measure(struct pkvi_tier *tier);
 /* Global layers in the order in which they leave the device; free() it. */
 enum pkv_status pkvi_tier_order(const struct pkvi_tier_config *config, uint32_t **order_out);
 
+/* hot_budget.c */
+/* Pages of ring and slots that so many bytes buy a sequence, ->hot_pages, sizes. PKV_ERR_RANGE,
+ * without words: fewer than pkvi_hot_least_bytes(). */
+enum pkv_status pkvi_hot_measure(struct pkvi_tier *tier, uint64_t bytes);
+uint64_t pkvi_hot_least_bytes(const struct pkvi_tier *tier);
+/* From ->hot_pages: places in tables and states, also of ->layer once it is there. */
+void pkvi_hot_describe(struct pkvi_tier *tier);
+
+/* hot_set.c */
+/* Do so many tokens of a sequence make it HOT? */
+bool pkvi_hot_wanted(const struct pkvi_tier *tier, uint32_t tokens);
+/* A pass begins: its pages; which of exact, decode and DENSE it is. */
+enum pkv_status pkvi_hot_prepare(struct pkvi_tier *tier, const struct pkvi_tier_part *part);
+struct pkv_kv_view pkvi_hot_view(const struct pkvi_tier *tier, uint32_t seq, uint32_t layer);
+struct pkvi_copies;
+enum pkv_status pkvi_hot_upload(struct pkvi_copies *copies, uint32_t seq);
+/* Behind the attention of a row tile. */
+enum pkv_status pkvi_hot_attended(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
+/* Its slots are given back; the next pass that needs them fills them anew. */
+void pkvi_hot_forget(struct pkvi_tier *tier, uint32_t seq);
+void pkvi_hot_write_least(struct pkvi_tier *tier);
+
 /* transfer.c: the only file that enqueues writes of K and V. */
 struct pkvi_copies {
     struct pkvi_tier *tier;
@@ -170,6 +221,9 @@ enum pkv_status pkvi_copies_flush(struct pkvi_copies *copies);
 enum pkv_status pkvi_transfer_open(struct pkvi_tier *tier);
 void pkvi_transfer_close(struct pkvi_tier *tier);
 enum pkv_status pkvi_transfer_append(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
+/* Entries into slots: of a prompt, of the ring. */
+enum pkv_status pkvi_transfer_place(struct pkvi_tier *tier, const struct pkv_args_place *args);
+enum pkv_status pkvi_transfer_compete(struct pkvi_tier *tier, const struct pkv_args_compete *args);
 /* Blocks of a row tile in the buffer, or at the end of a pass of all other layers. */
 enum pkv_status pkvi_transfer_store_tile(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
 enum pkv_status pkvi_transfer_store_pass(struct pkvi_tier *tier);
@@ -214,6 +268,10 @@ enum pkv_status pkvi_stream_attend(struct pkvi_tier *tier, const struct pkvi_tie
 enum pkv_status pkvi_stream_carry(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows,
                                   uint32_t span, pkv_addr views, uint32_t pages, pkv_addr carry);
 
+/* SCORE of one span over all its keys, those on the host through staging. */
+enum pkv_status pkvi_stream_score(struct pkvi_tier *tier, const struct pkv_args_score *args,
+                                  uint32_t seq, uint32_t layer);
+
 /* self_check.c: a pass begins; its layer has attended; the next one begins. */
 void pkvi_check_choose(struct pkvi_tier *tier);
 enum pkv_status pkvi_check_attend(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
@@ -223,6 +281,13 @@ void pkvi_check_compare(struct pkvi_tier *tier);
 static inline pkv_addr *pkvi_tier_row(const struct pkvi_tier *tier, uint32_t seq, uint32_t block)
 {
     return tier->host_table + ((uint64_t)seq * tier->blocks_max + block) * tier->row_entries;
+}
+
+/* Device table of a sequence's host blocks in the global layer of this number: [blocks_max]. */
+static inline pkv_addr pkvi_hot_blocks(const struct pkvi_tier *tier, uint32_t seq, uint32_t number)
+{
+    return tier->block_table + ((uint64_t)seq * tier->sizes.global_layers + number) *
+                                   tier->blocks_max * sizeof(pkv_addr);
 }
 
 static inline pkv_addr pkvi_host_block_addr(const struct pkvi_tier *tier, uint32_t block)

@@ -180,6 +180,16 @@ enum pkv_status pkvi_transfer_append(struct pkvi_tier *t, const struct pkvi_tier
     return pkvi_launch(t->compute, t->append_kernel, &rows->append);
 }
 
+enum pkv_status pkvi_transfer_place(struct pkvi_tier *t, const struct pkv_args_place *args)
+{
+    return pkvi_launch(t->compute, t->place_kernel, args);
+}
+
+enum pkv_status pkvi_transfer_compete(struct pkvi_tier *t, const struct pkv_args_compete *args)
+{
+    return pkvi_launch(t->compute, t->compete_kernel, args);
+}
+
 /* Enqueue the stores of the blocks [state->sealed, blocks). */
 static enum pkv_status store_blocks(struct pkvi_tier *t, struct pkvi_copies *copies, uint32_t seq,
                                     uint32_t layer, uint32_t blocks)

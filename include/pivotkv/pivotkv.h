@@ -5,6 +5,7 @@
 #include "pivotkv/device.h"
 #include "pivotkv/log.h"
 #include "pivotkv/model.h"
+#include "pivotkv/policy.h"
 #include "pivotkv/sampler.h"
 #include "pivotkv/saved.h"
 #include "pivotkv/session.h"

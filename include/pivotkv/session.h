@@ -3,6 +3,7 @@
 #define PIVOTKV_SESSION_H
 
 #include "pivotkv/model.h"
+#include "pivotkv/policy.h"
 #include "pivotkv/types.h"
 
 #ifdef __cplusplus
@@ -17,9 +18,11 @@ enum pkv_kv_policy {
     PKV_KV_DEVICE, /* all on the device */
     PKV_KV_FULL,   /* all in host memory; on the device what a budget holds; exact: the rest is
                       streamed through whenever a layer attends */
+    PKV_KV_HOT, /* all in host memory; a sequence that its budget does not hold keeps a hot set on
+                   the device, chosen by `policy`, and decode steps attend to that alone */
     PKV_KV_POLICY_COUNT
 };
-/* "device", "full"; NULL for an unknown number. */
+/* "device", "full", "hot"; NULL for an unknown number. */
 PKV_API const char *pkv_kv_policy_name(enum pkv_kv_policy policy);
 
 /* Which layers stay on the device as a whole when not all can. */
@@ -35,7 +38,8 @@ struct pkv_session_config {
     enum pkv_kv_type kv_type;
     uint64_t kv_device_bytes; /* most device memory for K and V, 0 = what the sequences need */
     enum pkv_kv_policy kv_policy;
-    /* PKV_KV_FULL: */
+    const struct pkv_policy_ops *policy; /* PKV_KV_HOT */
+    /* PKV_KV_FULL and PKV_KV_HOT: */
     uint64_t kv_budget_bytes; /* device memory for the global layers of a sequence, its share of
                                  staging included; 0 = what kv_device_bytes leaves, else all */
     uint64_t kv_host_bytes;   /* most host memory for K and V, 0 = what the sequences need */
@@ -55,7 +59,7 @@ struct pkv_memory_line {
     const char *where; /* "device", "pinned", "pageable" */
     uint64_t bytes;
 };
-#define PKV_PLAN_LINES 16u
+#define PKV_PLAN_LINES 18u
 /* Where every byte would live. asked <= available, or the plan says so. */
 struct pkv_memory_plan {
     struct pkv_memory_line line[PKV_PLAN_LINES];

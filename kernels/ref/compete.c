@@ -6,10 +6,10 @@
 #include "kernels/kv_view.h"
 #include "runtime/base/thread.h"
 
-static uint32_t least(const float *score, uint32_t count)
+static uint32_t least(const float *score, uint32_t begin, uint32_t end)
 {
-    uint32_t at = 0;
-    for (uint32_t i = 1; i < count; i++) {
+    uint32_t at = begin;
+    for (uint32_t i = begin + 1; i < end; i++) {
         at = score[i] < score[at] ? i : at;
     }
     return at;
@@ -20,17 +20,18 @@ static void compete_head(void *context, uint32_t head, uint32_t worker)
     (void)worker;
     const struct pkv_args_compete *args = context;
     const uint32_t entry_bytes = pkvi_kv_entry_bytes(args->kv_type, args->head_dim);
+    const uint32_t begin = PKV_AT(const uint32_t, args->least_key)[head];
     uint32_t first = pkvi_view_first_key(&args->hot, head);
     float *score = PKV_AT(float, args->hot.score) + (uint64_t)head * args->hot.score_stride;
     int32_t *token = PKV_AT(int32_t, args->slot_token) + (uint64_t)head * args->slots;
     for (uint32_t i = 0; i < args->leave; i++) {
         const uint32_t key = args->slots + i;
-        uint32_t slot = first;
-        if (first > 0) {
+        uint32_t slot;
+        if (first > begin) {
             slot = --first;
         } else {
-            slot = least(score, args->slots);
-            if (args->slots == 0 || !(score[key] > score[slot])) {
+            slot = least(score, begin, args->slots);
+            if (begin == args->slots || !(score[key] > score[slot])) {
                 continue;
             }
         }

@@ -32,8 +32,9 @@ static void pool(const struct pkv_args_place *args, uint32_t head, const float *
 {
     const uint32_t reach = args->pool / 2;
     for (uint32_t t = 0; t < args->end; t++) {
-        if (args->pick == PKV_PLACE_RANDOM) {
-            pooled[t] = pkvi_place_hash(args->seed, head, t);
+        if (args->pick == PKV_PLACE_RANDOM || !score) {
+            const bool blind = args->pick == PKV_PLACE_RANDOM;
+            pooled[t] = blind ? pkvi_place_hash(args->seed, head, t) : 0.0f;
             continue;
         }
         const uint32_t begin = t > reach ? t - reach : 0;
@@ -87,8 +88,9 @@ static void place_head(void *context, uint32_t head, uint32_t worker)
     const struct room room = room_of(args, head);
     const uint32_t entry_bytes = pkvi_kv_entry_bytes(args->kv_type, args->head_dim);
     const uint32_t first = pkvi_view_first_key(&args->to, head);
-    const float *score =
-        PKV_AT(const float, args->from.score) + (uint64_t)head * args->from.score_stride;
+    const float *score = args->from.score ? PKV_AT(const float, args->from.score) +
+                                                (uint64_t)head * args->from.score_stride
+                                          : NULL;
     float *kept = PKV_AT(float, args->to.score) + (uint64_t)head * args->to.score_stride;
     int32_t *token = PKV_AT(int32_t, args->slot_token) + (uint64_t)head * args->slots;
     pool(args, head, score, room.pooled);
@@ -102,10 +104,10 @@ static void place_head(void *context, uint32_t head, uint32_t worker)
         const uint32_t t = (uint32_t)token[key];
         memcpy(pkvi_kv_entry(&args->to, head, key, entry_bytes), source(args, head, t, entry_bytes),
                entry_bytes);
-        kept[key] = t < args->sinks ? INFINITY : args->gain * score[t];
+        kept[key] = t < args->sinks ? INFINITY : score ? args->gain * score[t] : 0.0f;
     }
     for (uint32_t t = args->end; t < args->tokens; t++) {
-        kept[args->slots + (t - args->end)] = args->gain * score[t];
+        kept[args->slots + (t - args->end)] = score ? args->gain * score[t] : 0.0f;
     }
 }
 

@@ -27,8 +27,9 @@ static const struct pkvi_option device_options[] = {
      "and its latency in microseconds (default 0)", 0, 1e6, false},
     {"kv-policy", 0, PKV_OPTION_CHOICE, FIELD(kv_policy), PKV_ENGINE_POLICIES,
      "where K and V live: all on the device, or all in host memory with as much on the device as "
-     "the budget holds, the rest streamed through, exactly (default: full where a budget or a host "
-     "size is given, else device)",
+     "the budget holds, the rest streamed through, exactly; or, by the other names, a hot set that "
+     "decode attends to alone where the budget does not hold everything (default: full where a "
+     "budget or a host size is given, else device)",
      0, 0, false},
     {"kv-budget", 0, PKV_OPTION_BUDGET, FIELD(kv_budget), "P%|N|SIZE",
      "device memory for a sequence's K and V in the global layers: a share of what -c tokens take, "
@@ -299,6 +300,10 @@ static void set_policy(const struct pkvi_engine *engine, const struct pkvi_engin
                                                        PKV_RESIDENT_LAST};
     const bool host = pkvi_engine_has_host(options);
     config->kv_policy = host ? PKV_KV_FULL : PKV_KV_DEVICE;
+    if (options->kv_policy >= PKV_ENGINE_FIRST_RECIPE) {
+        config->kv_policy = PKV_KV_HOT;
+        config->policy = pkv_policy_at((uint32_t)(options->kv_policy - PKV_ENGINE_FIRST_RECIPE));
+    }
     config->kv_host_bytes = (uint64_t)options->kv_host_bytes;
     config->kv_resident = residents[options->full_resident];
     config->kv_check_steps = (uint32_t)options->check;

@@ -18,7 +18,9 @@ struct pkvi_engine_options {
 #define PKV_ENGINE_DEVICES "auto|cpu|cuda"
 #define PKV_ENGINE_CPUS "auto|scalar|avx2|avx512|neon"
 #define PKV_ENGINE_KV_TYPES "f16|bf16|f32|q8_0"
-#define PKV_ENGINE_POLICIES "auto|device|full"
+/* The first three, then those of pkv_policy_at(). */
+#define PKV_ENGINE_POLICIES "auto|device|full|window|h2o|snapkv|pivot-norecall"
+#define PKV_ENGINE_FIRST_RECIPE 3
 #define PKV_ENGINE_RESIDENTS "interleaved|first|last"
 #define PKV_ENGINE_FAMILIES "chatml|llama2|llama3|gemma|mistral|phi3|zephyr"
 

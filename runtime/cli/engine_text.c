@@ -72,7 +72,7 @@ int pkvi_engine_check(const struct pkvi_engine_options *options)
 
 bool pkvi_engine_has_host(const struct pkvi_engine_options *options)
 {
-    return options->kv_policy == 2 || options->kv_budget.kind != PKV_BUDGET_NONE ||
+    return options->kv_policy >= 2 || options->kv_budget.kind != PKV_BUDGET_NONE ||
            options->kv_host_bytes > 0;
 }
 

@@ -389,12 +389,14 @@ static struct pkvi_pass stage(struct pkv_session *s, uint32_t lane_number,
     return pass;
 }
 
-static enum pkv_status begin_pass(struct pkv_session *s, const struct pkv_step_part *parts,
-                                  uint32_t count)
+static enum pkv_status begin_pass(struct pkv_session *s, uint32_t lane_number,
+                                  const struct pkv_step_part *parts, uint32_t count)
 {
     for (uint32_t p = 0; p < count; p++) {
-        s->tier_parts[p] = (struct pkvi_tier_part){
-            .seq = parts[p].seq->index, .tokens = parts[p].seq->tokens, .rows = parts[p].count};
+        s->tier_parts[p] = (struct pkvi_tier_part){.seq = parts[p].seq->index,
+                                                   .tokens = parts[p].seq->tokens,
+                                                   .rows = parts[p].count,
+                                                   .exact = lane_number == PKVI_LANE_PROMPT};
     }
     return pkvi_tier_begin(s->tier, s->tier_parts, count);
 }
@@ -417,7 +419,7 @@ enum pkv_status pkvi_pass_begin(struct pkv_session *s, uint32_t lane_number,
     PKV_TRY(pkvi_session_wait(s)); // the staging buffer is free again
     *pass_out = stage(s, lane_number, parts, count);
     pkvi_tier_select(s->tier, lane_number);
-    PKV_TRY(begin_pass(s, parts, count));
+    PKV_TRY(begin_pass(s, lane_number, parts, count));
     const struct pkvi_lane *lane = pass_out->lane;
     struct pkv_span span = {.dst = lane->upload, .src = lane->staging, .bytes = lane->upload_bytes};
     PKV_TRY(pkvi_copy_async(s->compute, &span, 1));

@@ -123,7 +123,9 @@ static enum pkv_status plan_tier(struct pkv_session *s)
     tier->recent = s->config.kv_recent;
     tier->resident = s->config.kv_resident;
     tier->host_limit_bytes = s->config.kv_host_bytes;
-    tier->check_steps = s->config.kv_check_steps;
+    tier->policy = s->config.policy;
+    tier->threads = s->threads;
+    tier->check_steps = tier->policy ? 0 : s->config.kv_check_steps;
     enum pkv_status status = pkvi_tier_plan(tier, &s->tier_sizes);
     choose_lanes(s);
     return status;
@@ -133,7 +135,8 @@ static enum pkv_status plan_tier(struct pkv_session *s)
 static uint64_t kv_bytes(const struct pkv_session *s)
 {
     const struct pkvi_tier_sizes *sizes = &s->tier_sizes;
-    return sizes->pool_bytes + sizes->ring_bytes + sizes->staging_bytes + sizes->buffer_bytes;
+    return sizes->pool_bytes + sizes->hot_bytes + sizes->ring_bytes + sizes->staging_bytes +
+           sizes->buffer_bytes;
 }
 
 /* A budget, and if need be fewer rows of a prompt at once, so that all K and V on the device stay
@@ -228,8 +231,17 @@ static enum pkv_status check_config(const struct pkv_model *model,
                         (int)out->kv_type);
     }
     if ((uint32_t)out->kv_policy >= PKV_KV_POLICY_COUNT) {
-        return PKV_FAIL(PKV_ERR_INVALID, "KV policy %d: expected device or full",
+        return PKV_FAIL(PKV_ERR_INVALID, "KV policy %d: expected device, full or hot",
                         (int)out->kv_policy);
+    }
+    if (out->kv_policy != PKV_KV_HOT) {
+        out->policy = NULL;
+    } else if (!out->policy) {
+        return PKV_FAIL(PKV_ERR_INVALID, "KV policy hot without a recipe: pkv_policy_find()");
+    }
+    if (out->policy && out->policy->abi != PKV_POLICY_ABI) {
+        return PKV_FAIL(PKV_ERR_INVALID, "policy %s: abi %u, expected %u", out->policy->name,
+                        out->policy->abi, PKV_POLICY_ABI);
     }
     if (out->kv_policy == PKV_KV_DEVICE &&
         (out->kv_budget_bytes > 0 || out->kv_host_bytes > 0 || out->parked_sequences > 0)) {
@@ -245,7 +257,7 @@ static enum pkv_status check_config(const struct pkv_model *model,
 
 const char *pkv_kv_policy_name(enum pkv_kv_policy policy)
 {
-    static const char *const names[] = {"device", "full"};
+    static const char *const names[] = {"device", "full", "hot"};
     return (uint32_t)policy < PKV_KV_POLICY_COUNT ? names[policy] : NULL;
 }
 
@@ -273,6 +285,7 @@ static enum pkv_status prepare(struct pkv_model *model, const struct pkv_session
     PKV_TRY(check_config(model, config, &s->config));
     struct pkv_device_info device;
     PKV_TRY(pkv_device_query(model->device, &device));
+    s->threads = device.threads;
     for (uint32_t l = 0; l < model->info.layers; l++) {
         const struct pkv_layer_info *info = &model->layer[l].info;
         uint32_t q_cols = info->heads * info->head_dim, kv_cols = info->kv_heads * info->head_dim;
@@ -378,6 +391,8 @@ static void fill_lines(const struct pkv_session *s, struct pkv_memory_plan *plan
     rows += s->lane[PKVI_LANE_STEP] == s->lane[PKVI_LANE_PROMPT] ? 0 : s->config.step_rows;
     const uint64_t hidden = rows * s->model->info.width * sizeof(float);
     plan_line(plan, "K and V, global layers", "device", tier->pool_bytes);
+    plan_line(plan, "keys and tokens of hot sets", "device", tier->hot_bytes);
+    plan_line(plan, "scores of a prompt's tokens", "device", tier->score_bytes);
     plan_line(plan, "K and V, sliding layers (window and ring)", "device", tier->ring_bytes);
     plan_line(plan, "K and V, staging tiles", "device", tier->staging_bytes);
     plan_line(plan, "K and V, one layer of a prompt", "device", tier->buffer_bytes);
@@ -466,11 +481,14 @@ static enum pkv_status allocate(struct pkv_session *s)
     lay_out(s, s->work, s->pinned);
     PKV_TRY(pkvi_stream_open(device, PKV_COMPUTE, NULL, &s->compute));
     PKV_TRY(pkvi_event_open(device, false, &s->done));
-    for (uint32_t op = 0; op < PKV_OP_COUNT; op++) {
-        s->kernel[op] = pkvi_device_kernel(device, op);
-        if (!s->kernel[op]) {
+    static const enum pkv_op ops[] = {PKV_OP_EMBED,  PKV_OP_NORM, PKV_OP_QUANTIZE,
+                                      PKV_OP_LINEAR, PKV_OP_GLU,  PKV_OP_ROPE_TABLE,
+                                      PKV_OP_ROPE,   PKV_OP_TOPK, PKV_OP_SOFTCAP};
+    for (uint32_t i = 0; i < sizeof ops / sizeof ops[0]; i++) { /* the rest is the tier's */
+        s->kernel[ops[i]] = pkvi_device_kernel(device, ops[i]);
+        if (!s->kernel[ops[i]]) {
             return PKV_FAIL(PKV_ERR_UNSUPPORTED, "the device has no kernel for %s",
-                            pkvi_op_name(op));
+                            pkvi_op_name(ops[i]));
         }
     }
     return pkvi_tier_open(device, &s->tier_config, s->compute, &s->tier);

@@ -7,20 +7,21 @@
 
 struct shape {
     enum pkv_kv_type type;
-    uint32_t kv_heads, head_dim, tokens, end, slots, first_key[3], leave, levels;
+    uint32_t kv_heads, head_dim, tokens, end, slots, first_key[3], least_key[3], leave, levels;
 };
 
 /* The same with arrays: token and score of every key. */
-static void model(const struct shape *s, uint32_t first, const float *score, float *score_out,
+static void model(const struct shape *s, uint32_t head, const float *score, float *score_out,
                   int32_t *token)
 {
+    uint32_t first = s->first_key[head];
     memcpy(score_out, score, (s->slots + s->tokens - s->end) * sizeof *score);
     for (uint32_t i = 0; i < s->leave; i++) {
-        uint32_t slot = 0;
-        if (first > 0) {
+        uint32_t slot = s->least_key[head];
+        if (first > slot) {
             slot = --first;
         } else {
-            for (uint32_t k = 1; k < s->slots; k++) {
+            for (uint32_t k = slot + 1; k < s->slots; k++) {
                 slot = score_out[k] < score_out[slot] ? k : slot;
             }
             if (!(score[s->slots + i] > score_out[slot])) {
@@ -53,6 +54,8 @@ static void check(uint32_t cpu, const struct shape *s)
         hot.score[i] = (float)pkvt_rng_below(&rng, s->levels);
     }
     hot.score[s->first_key[0]] = INFINITY; /* a sink */
+    uint32_t *least = pkvt_alloc(sizeof s->least_key);
+    memcpy(least, s->least_key, sizeof s->least_key);
     float *before = pkvt_alloc((uint64_t)s->kv_heads * stride * sizeof *before);
     float *want = pkvt_alloc((s->slots + ring) * sizeof *want);
     int32_t *token = pkvt_alloc((uint64_t)s->kv_heads * s->slots * sizeof *token);
@@ -60,6 +63,7 @@ static void check(uint32_t cpu, const struct shape *s)
     memcpy(token, hot.token, (uint64_t)s->kv_heads * s->slots * sizeof *token);
     const struct pkv_args_compete args = {.hot = *hot.view,
                                           .slot_token = pkvi_addr(hot.token),
+                                          .least_key = pkvi_addr(least),
                                           .kv_type = s->type,
                                           .kv_heads = s->kv_heads,
                                           .head_dim = s->head_dim,
@@ -70,8 +74,9 @@ static void check(uint32_t cpu, const struct shape *s)
     pkvt_run(cpu, PKV_OP_COMPETE, &args, 2);
     for (uint32_t h = 0; h < s->kv_heads; h++) {
         int32_t *expected = token + h * s->slots;
-        model(s, s->first_key[h], before + h * stride, want, expected);
-        const uint32_t taken = s->leave < s->first_key[h] ? s->leave : s->first_key[h];
+        model(s, h, before + h * stride, want, expected);
+        const uint32_t free_slots = s->first_key[h] - s->least_key[h];
+        const uint32_t taken = s->leave < free_slots ? s->leave : free_slots;
         const uint32_t first = s->first_key[h] - taken;
         assert_memory_equal(hot.token + h * s->slots, expected, s->slots * sizeof *expected);
         assert_memory_equal(hot.score + h * stride + first, want + first,
@@ -80,6 +85,7 @@ static void check(uint32_t cpu, const struct shape *s)
             assert_true(pkvt_hot_case_holds(&hot, h, key, (uint32_t)expected[key]));
         }
     }
+    free(least);
     free(token);
     free(want);
     free(before);
@@ -91,11 +97,11 @@ static void test_compete__every_shape__as_the_model(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        {PKV_KV_F16, 3, 64, 300, 224, 64, {0, 10, 20}, 32, 1000},
-        {PKV_KV_F16, 1, 64, 700, 608, 96, {0}, 64, 6},
-        {PKV_KV_Q8_0, 2, 32, 110, 64, 64, {0, 31}, 32, 30},
-        {PKV_KV_F32, 2, 10, 96, 64, 32, {1, 0}, 32, 9},
-        {PKV_KV_BF16, 2, 48, 65, 32, 32, {0, 5}, 32, 2},
+        {PKV_KV_F16, 3, 64, 300, 224, 64, {0, 10, 52}, {0, 0, 32}, 32, 1000},
+        {PKV_KV_F16, 1, 64, 700, 608, 96, {0}, {0}, 64, 6},
+        {PKV_KV_Q8_0, 2, 32, 110, 64, 64, {32, 31}, {32, 0}, 32, 30},
+        {PKV_KV_F32, 2, 10, 96, 64, 32, {1, 0}, {0, 0}, 32, 9},
+        {PKV_KV_BF16, 2, 48, 65, 32, 32, {0, 5}, {0, 0}, 32, 2},
     };
     PKVT_FOR_EACH_CPU(cpu)
     {

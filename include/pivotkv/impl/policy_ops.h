@@ -1,0 +1,50 @@
+/*
+ * policy_ops.h: what a policy is made of: a recipe, which is data. It says what a hot set takes
+ * from a prompt and what becomes of tokens that leave the ring of recent ones; the tier does it, on
+ * the device (offload/hot_set.c). docs/adding-a-policy.md is a guide.
+ */
+#ifndef PIVOTKV_IMPL_POLICY_OPS_H
+#define PIVOTKV_IMPL_POLICY_OPS_H
+
+#include "pivotkv/policy.h"
+
+#define PKV_POLICY_ABI 1u
+
+/* What the slots take when a sequence turns HOT, and with every prompt after that. */
+enum pkv_prompt {
+    PKV_PROMPT_TAIL,    /* the sinks alone */
+    PKV_PROMPT_WINDOW,  /* what the last rows attend to */
+    PKV_PROMPT_ALL_ROWS /* what all rows do */
+};
+
+/* What becomes of a token that leaves the ring. */
+enum pkv_leave {
+    PKV_LEAVE_DROP,   /* it stays in host memory */
+    PKV_LEAVE_COMPETE /* it takes the slot with the least key if its own is larger */
+};
+
+/* What a slot's key is after the prompt. */
+enum pkv_key {
+    PKV_KEY_NONE,
+    PKV_KEY_MASS /* key = decay * key + mean over query heads of its probability, each step */
+};
+
+struct pkv_recipe {
+    enum pkv_prompt prompt;
+    enum pkv_leave leave;
+    enum pkv_key key;
+    uint32_t sinks;       /* first tokens, always kept */
+    uint32_t window_rows; /* WINDOW: at most so many last rows of a prompt */
+    float window_ramp;    /* weight of the last of them; of the first, 1 */
+    uint32_t pool;        /* odd: a token counts as its best neighbour does */
+    float ring_share;     /* of a sequence's pages for the ring; 0 = the recent tokens asked for */
+    float decay;
+};
+
+struct pkv_policy_ops {
+    uint32_t abi; /* PKV_POLICY_ABI */
+    const char *name, *source;
+    struct pkv_recipe recipe;
+};
+
+#endif

@@ -1,0 +1,476 @@
+/*
+ * hot_set.c: sequences that are HOT: what of them is on the device, pass by pass.
+ *
+ * A sequence whose own tokens do not fit its budget is HOT in every global layer. Of each KV head
+ * it has a ring of the latest pages and *slots* with single entries, both reached through one view
+ * (kernels/kernels.h): keys [0, hot_slots) are slots, what follows is the ring. Everything is in
+ * host memory too.
+ *
+ *   exact pass   (a prompt, many rows, or a hot set that is not up to date) attends to everything,
+ * as a STREAMED layer does; then the slots are filled anew from what its rows attended to (SCORE,
+ * PLACE) decode pass  attends to slots and ring alone. When the ring is full its first page leaves:
+ * its tokens are dropped or compete with the slots (COMPETE), as the policy says
+ *
+ * Which tokens are where only the device knows; the host knows how many.
+ */
+#include <string.h>
+
+#include "offload/tier_impl.h"
+#include "runtime/base/layout.h"
+
+static const struct pkv_recipe *recipe_of(const struct pkvi_tier *t)
+{
+    return &t->config.policy->recipe;
+}
+
+static void *uploaded(const struct pkvi_tier *t, pkv_addr device)
+{
+    return (void *)(uintptr_t)(t->upload + (device - t->tables));
+}
+
+static pkv_addr hot_row(const struct pkvi_tier *t, uint32_t s, uint32_t l)
+{
+    return t->hot_table + ((uint64_t)s * t->hot_entries + t->layer[l].hot_base) * sizeof(pkv_addr);
+}
+
+static pkv_addr first_keys(const struct pkvi_tier *t, uint32_t s, uint32_t l)
+{
+    return t->first_keys +
+           ((uint64_t)s * t->row_entries + t->layer[l].head_base) * sizeof(uint32_t);
+}
+
+static pkv_addr least_keys(const struct pkvi_tier *t, uint32_t l)
+{
+    return t->least_keys + t->layer[l].head_base * sizeof(uint32_t);
+}
+
+static pkv_addr scores_of(const struct pkvi_tier *t, uint32_t s, uint32_t l)
+{
+    return t->hot_state + t->seq[s].share * t->hot_state_bytes + t->layer[l].hot_state;
+}
+
+static uint32_t score_stride(const struct pkvi_tier *t, uint32_t l)
+{
+    return t->layer[l].hot_slots + t->tail_pages * PKV_PAGE_TOKENS;
+}
+
+static pkv_addr slot_tokens(const struct pkvi_tier *t, uint32_t s, uint32_t l)
+{
+    return scores_of(t, s, l) +
+           (uint64_t)t->layer[l].info.kv_heads * score_stride(t, l) * sizeof(float);
+}
+
+static bool is_hot_layer(const struct pkvi_tier *t, uint32_t l)
+{
+    return t->layer[l].global;
+}
+
+struct pkv_kv_view pkvi_hot_view(const struct pkvi_tier *t, uint32_t s, uint32_t l)
+{
+    const struct pkvi_tier_layer *layer = &t->layer[l];
+    const struct pkvi_tier_state *state = &t->seq[s].state[l];
+    return (struct pkv_kv_view){
+        .page = hot_row(t, s, l),
+        .head_stride = 1,
+        .page_stride = layer->info.kv_heads,
+        .ring_pages = layer->hot_slots / PKV_PAGE_TOKENS + t->tail_pages,
+        .first_key = first_keys(t, s, l),
+        .key_shift = state->ring_first * PKV_PAGE_TOKENS - layer->hot_slots,
+        .score_stride = score_stride(t, l),
+        .score = scores_of(t, s, l),
+    };
+}
+
+bool pkvi_hot_wanted(const struct pkvi_tier *t, uint32_t tokens)
+{
+    return t->hot_pages && (uint64_t)t->row_entries * pkvi_pages_of(tokens) > t->sizes.quota_pages;
+}
+
+/* Slots that are filled of a KV head, when `end` tokens are before the ring. */
+static uint32_t fill_of(const struct pkvi_tier *t, uint32_t entry, uint32_t end)
+{
+    const struct pkv_recipe *recipe = recipe_of(t);
+    uint32_t fill = t->hot_pages[entry] * PKV_PAGE_TOKENS;
+    if (recipe->prompt == PKV_PROMPT_TAIL && recipe->sinks < fill) {
+        fill = recipe->sinks;
+    }
+    return fill < end ? fill : end;
+}
+
+/* The ring's pages behind the slots, in the pinned twin. `kept`: of a buffered layer, after the
+ * pass. */
+static void write_ring(struct pkvi_tier *t, uint32_t s, uint32_t l, uint32_t end_page)
+{
+    const struct pkvi_tier_layer *layer = &t->layer[l];
+    const struct pkvi_tier_state *state = &t->seq[s].state[l];
+    const uint32_t heads = layer->info.kv_heads;
+    pkv_addr *out =
+        (pkv_addr *)uploaded(t, hot_row(t, s, l)) + layer->hot_slots / PKV_PAGE_TOKENS * heads;
+    for (uint32_t b = state->ring_first; b < end_page; b++, out += heads) {
+        const bool kept = state->buffered && b >= state->keep_first;
+        const pkv_addr *row = kept ? state->kept + (b - state->keep_first) * heads
+                                   : pkvi_tier_row(t, s, b) + layer->head_base;
+        memcpy(out, row, heads * sizeof *row);
+    }
+}
+
+/* Pages of the slots, where there are none yet. */
+static enum pkv_status take_slots(struct pkvi_tier *t, uint32_t s, uint32_t l)
+{
+    const struct pkvi_tier_layer *layer = &t->layer[l];
+    const uint32_t heads = layer->info.kv_heads, rows = layer->hot_slots / PKV_PAGE_TOKENS;
+    pkv_addr *table = uploaded(t, hot_row(t, s, l));
+    for (uint32_t h = 0; h < heads; h++) {
+        const uint32_t pages = t->hot_pages[layer->head_base + h];
+        for (uint32_t p = rows - pages; p < rows; p++) {
+            if (table[p * heads + h] == 0) {
+                PKV_TRY(pkvi_page_take(t, &table[p * heads + h]));
+            }
+        }
+    }
+    return PKV_OK;
+}
+
+void pkvi_hot_forget(struct pkvi_tier *t, uint32_t s)
+{
+    for (uint32_t l = 0; t->hot_pages && l < t->config.layers; l++) {
+        const struct pkvi_tier_layer *layer = &t->layer[l];
+        const uint32_t heads = layer->info.kv_heads, rows = layer->hot_slots / PKV_PAGE_TOKENS;
+        pkv_addr *table = uploaded(t, hot_row(t, s, l));
+        for (uint32_t i = 0; layer->global && i < rows * heads; i++) {
+            pkvi_page_release(t, &table[i]);
+        }
+    }
+    t->seq[s].placed = t->seq[s].placing = t->seq[s].hot = false;
+}
+
+/* The ring of a layer that an exact pass leaves: what the pass itself does not keep of it comes
+ * from the host. */
+static enum pkv_status fill_ring(struct pkvi_tier *t, const struct pkvi_tier_part *part, uint32_t l)
+{
+    struct pkvi_tier_state *state = &t->seq[part->seq].state[l];
+    struct pkvi_copies copies = {.tier = t, .stream = t->compute};
+    const uint32_t end = pkvi_pages_of(part->tokens + part->rows), most = t->tail_pages - 1;
+    uint32_t first = end > most ? end - most : 0;
+    first = first < state->first_page ? first : state->first_page;
+    pkvi_pages_drop(t, part->seq, l, 0, first);
+    if (state->buffered) { /* it appends to the buffer, and goes on with what it keeps */
+        first = end > most ? end - most : 0;
+    }
+    const uint32_t have = state->first_page;
+    for (uint32_t b = first; b < have; b++) {
+        if (pkvi_tier_row(t, part->seq, b)[t->layer[l].head_base] == 0) {
+            PKV_TRY(pkvi_pages_add(t, part->seq, l, b, b + 1));
+            PKV_TRY(pkvi_transfer_blocks(&copies, part->seq, l, b, b + 1, true));
+        }
+    }
+    PKV_TRY(pkvi_copies_flush(&copies));
+    state->ring_first = first;
+    if (!state->buffered) {
+        state->first_page = first;
+    }
+    return PKV_OK;
+}
+
+/* Where PLACE finds the entries that are not on the device. */
+static void write_blocks(struct pkvi_tier *t, uint32_t s, uint32_t l, uint32_t number)
+{
+    const struct pkvi_tier_state *state = &t->seq[s].state[l];
+    pkv_addr *out = uploaded(t, pkvi_hot_blocks(t, s, number));
+    for (uint32_t b = 0; b < state->first_page; b++) {
+        out[b] = pkvi_host_block_addr(t, state->block[b]);
+    }
+}
+
+static enum pkv_status prepare_exact(struct pkvi_tier *t, const struct pkvi_tier_part *part)
+{
+    struct pkvi_tier_seq *seq = &t->seq[part->seq];
+    const uint32_t end_page = pkvi_pages_of(part->tokens + part->rows);
+    seq->hot = seq->placed = false;
+    for (uint32_t l = 0; l < t->config.layers; l++) { /* what gives pages back comes first */
+        if (is_hot_layer(t, l)) {
+            seq->state[l].streamed = true;
+            PKV_TRY(pkvi_tier_prepare_streamed(t, part, l));
+        }
+    }
+    for (uint32_t l = 0, number = 0; l < t->config.layers; l++) {
+        if (!is_hot_layer(t, l)) {
+            continue;
+        }
+        const struct pkvi_tier_layer *layer = &t->layer[l];
+        PKV_TRY(fill_ring(t, part, l));
+        PKV_TRY(take_slots(t, part->seq, l));
+        uint32_t *first = uploaded(t, first_keys(t, part->seq, l));
+        const uint32_t end = seq->state[l].ring_first * PKV_PAGE_TOKENS;
+        for (uint32_t h = 0; h < layer->info.kv_heads; h++) {
+            first[h] = layer->hot_slots - fill_of(t, layer->head_base + h, end);
+        }
+        write_ring(t, part->seq, l, end_page);
+        write_blocks(t, part->seq, l, number++);
+    }
+    seq->placing = true;
+    return PKV_OK;
+}
+
+/* The first pages of the ring leave. */
+static enum pkv_status leave(struct pkvi_tier *t, const struct pkvi_tier_part *part, uint32_t l,
+                             uint32_t first)
+{
+    const struct pkvi_tier_layer *layer = &t->layer[l];
+    struct pkvi_tier_state *state = &t->seq[part->seq].state[l];
+    const uint32_t pages = first - state->ring_first;
+    if (recipe_of(t)->leave == PKV_LEAVE_COMPETE) {
+        const struct pkv_args_compete args = {
+            .hot = pkvi_hot_view(t, part->seq, l),
+            .slot_token = slot_tokens(t, part->seq, l),
+            .least_key = least_keys(t, l),
+            .kv_type = t->config.kv_type,
+            .kv_heads = layer->info.kv_heads,
+            .head_dim = layer->info.head_dim,
+            .slots = layer->hot_slots,
+            .first_token = state->ring_first * PKV_PAGE_TOKENS,
+            .leave = pages * PKV_PAGE_TOKENS,
+            .tokens = part->tokens - state->ring_first * PKV_PAGE_TOKENS,
+        };
+        PKV_TRY(pkvi_transfer_compete(t, &args));
+        uint32_t *free_end = uploaded(t, first_keys(t, part->seq, l));
+        const uint32_t *least = uploaded(t, least_keys(t, l));
+        for (uint32_t h = 0; h < layer->info.kv_heads; h++) {
+            const uint32_t room = free_end[h] - least[h];
+            free_end[h] -= room < args.leave ? room : args.leave;
+        }
+    }
+    PKV_TRY(pkvi_transfer_publish(t, state, first));
+    pkvi_pages_drop(t, part->seq, l, state->ring_first, first);
+    state->ring_first = state->first_page = first;
+    return PKV_OK;
+}
+
+static enum pkv_status prepare_decode(struct pkvi_tier *t, const struct pkvi_tier_part *part)
+{
+    const uint32_t end = pkvi_pages_of(part->tokens + part->rows);
+    const uint32_t open = part->tokens / PKV_PAGE_TOKENS;
+    const uint32_t first = end > t->tail_pages ? end - t->tail_pages : 0;
+    struct pkvi_tier_seq *seq = &t->seq[part->seq];
+    seq->hot = true;
+    seq->placing = false;
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        if (!is_hot_layer(t, l)) {
+            continue;
+        }
+        if (first > seq->state[l].ring_first) {
+            PKV_TRY(leave(t, part, l, first));
+        }
+        PKV_TRY(pkvi_tier_own_open_page(t, part, l));
+        PKV_TRY(pkvi_pages_add(t, part->seq, l, open, end));
+        write_ring(t, part->seq, l, end);
+    }
+    return PKV_OK;
+}
+
+/* All of it on the device again: it was cut. */
+static enum pkv_status make_dense(struct pkvi_tier *t, const struct pkvi_tier_part *part)
+{
+    struct pkvi_copies copies = {.tier = t, .stream = t->compute};
+    const uint32_t blocks = pkvi_pages_of(part->tokens);
+    pkvi_hot_forget(t, part->seq);
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        struct pkvi_tier_state *state = &t->seq[part->seq].state[l];
+        if (!is_hot_layer(t, l) || !state->streamed) {
+            continue;
+        }
+        PKV_TRY(pkvi_transfer_publish(t, state, state->sealed));
+        for (uint32_t b = 0; b < blocks; b++) {
+            if (pkvi_tier_row(t, part->seq, b)[t->layer[l].head_base] == 0) {
+                PKV_TRY(pkvi_pages_add(t, part->seq, l, b, b + 1));
+                PKV_TRY(pkvi_transfer_blocks(&copies, part->seq, l, b, b + 1, true));
+            }
+        }
+        state->first_page = 0;
+        state->streamed = false;
+    }
+    return pkvi_copies_flush(&copies);
+}
+
+enum pkv_status pkvi_hot_prepare(struct pkvi_tier *t, const struct pkvi_tier_part *part)
+{
+    struct pkvi_tier_seq *seq = &t->seq[part->seq];
+    if (!pkvi_hot_wanted(t, part->tokens + part->rows)) {
+        PKV_TRY(make_dense(t, part));
+        for (uint32_t l = 0; l < t->config.layers; l++) {
+            if (is_hot_layer(t, l)) {
+                PKV_TRY(pkvi_tier_prepare_dense(t, part, l));
+            }
+        }
+        return PKV_OK;
+    }
+    const bool few = part->rows <= PKV_PAGE_TOKENS && !part->exact;
+    return few && seq->placed ? prepare_decode(t, part) : prepare_exact(t, part);
+}
+
+/* Weights of the rows [first, first + rows) of a pass that ends with `window` rows that count. */
+static void weigh(const struct pkv_recipe *recipe, uint32_t window, uint32_t place,
+                  struct pkv_args_score *args)
+{
+    args->weight = 1.0f;
+    args->weight_step = 0.0f;
+    if (recipe->prompt == PKV_PROMPT_WINDOW && window > 1) {
+        args->weight_step = (recipe->window_ramp - 1.0f) / (float)(window - 1);
+        args->weight += (float)place * args->weight_step;
+    }
+}
+
+static struct pkv_args_score score_args(const struct pkvi_tier *t,
+                                        const struct pkvi_tier_rows *rows, uint32_t span)
+{
+    return (struct pkv_args_score){
+        .q = rows->attend.q,
+        .lse = t->lse,
+        .views = rows->attend.views,
+        .spans = rows->attend.spans + (uint64_t)span * sizeof(struct pkv_row_span),
+        .scratch = t->score_scratch,
+        .kv_type = rows->attend.kv_type,
+        .scale = rows->attend.scale,
+        .softcap = rows->attend.softcap,
+        .span_count = 1,
+        .rows = rows->attend.rows,
+        .heads = rows->attend.heads,
+        .kv_heads = rows->attend.kv_heads,
+        .head_dim = rows->attend.head_dim,
+        .q_stride = rows->attend.q_stride,
+    };
+}
+
+/* Rows of a pass whose attention fills the slots: the last so many. */
+static uint32_t window_of(const struct pkvi_tier *t, const struct pkvi_tier_part *part)
+{
+    const struct pkv_recipe *recipe = recipe_of(t);
+    switch (recipe->prompt) {
+    case PKV_PROMPT_WINDOW:
+        return recipe->window_rows < part->rows ? recipe->window_rows : part->rows;
+    case PKV_PROMPT_ALL_ROWS:
+        return part->rows;
+    case PKV_PROMPT_TAIL:
+        break;
+    }
+    return 0;
+}
+
+/* How the rows of a row tile attended, if any of them counts. */
+static enum pkv_status score_tile(struct pkvi_tier *t, const struct pkvi_tier_rows *rows,
+                                  uint32_t span, const struct pkvi_tier_part *part)
+{
+    const struct pkv_row_span *at = &rows->host_spans[span];
+    const uint32_t window = window_of(t, part), begin = part->tokens + part->rows - window;
+    const uint32_t skip = begin > at->first_position ? begin - at->first_position : 0;
+    if (skip >= at->rows) {
+        return PKV_OK;
+    }
+    struct pkv_args_score args = score_args(t, rows, span);
+    args.skip_rows = skip;
+    args.keep = at->first_position > begin ? 1.0f : 0.0f;
+    weigh(recipe_of(t), window, at->first_position + skip - begin, &args);
+    return pkvi_stream_score(t, &args, part->seq, rows->layer);
+}
+
+/* What a slot's key is worth beside what decode will add to it: decode sums decay^i p. */
+static float gain_of(const struct pkvi_tier *t, const struct pkvi_tier_part *part)
+{
+    const struct pkv_recipe *recipe = recipe_of(t);
+    const uint32_t window = window_of(t, part);
+    if (recipe->prompt != PKV_PROMPT_WINDOW || recipe->key != PKV_KEY_MASS ||
+        recipe->decay >= 1.0f) {
+        return 1.0f;
+    }
+    const float sum = (float)window * (1.0f + recipe->window_ramp) / 2.0f;
+    return 1.0f / (sum * (1.0f - recipe->decay));
+}
+
+static enum pkv_status place(struct pkvi_tier *t, const struct pkvi_tier_rows *rows,
+                             const struct pkvi_tier_part *part)
+{
+    const struct pkv_recipe *recipe = recipe_of(t);
+    const struct pkvi_tier_layer *layer = &t->layer[rows->layer];
+    const struct pkvi_tier_state *state = &t->seq[part->seq].state[rows->layer];
+    uint32_t number = 0;
+    for (uint32_t l = 0; l < rows->layer; l++) {
+        number += t->layer[l].global;
+    }
+    struct pkv_args_place args = {
+        .from = t->host_views[(uint64_t)rows->layer * t->slots + part->seq],
+        .to = pkvi_hot_view(t, part->seq, rows->layer),
+        .blocks = pkvi_hot_blocks(t, part->seq, number),
+        .slot_token = slot_tokens(t, part->seq, rows->layer),
+        .scratch = t->score_scratch,
+        .kv_type = t->config.kv_type,
+        .kv_heads = layer->info.kv_heads,
+        .head_dim = layer->info.head_dim,
+        .slots = layer->hot_slots,
+        .end = state->ring_first * PKV_PAGE_TOKENS,
+        .tokens = part->tokens + part->rows,
+        .sinks = recipe->sinks,
+        .pool = recipe->pool,
+        .gain = gain_of(t, part),
+    };
+    if (recipe->prompt == PKV_PROMPT_TAIL) {
+        args.from.score = 0;
+    }
+    return pkvi_transfer_place(t, &args);
+}
+
+static const struct pkvi_tier_part *part_of(const struct pkvi_tier *t, uint32_t seq)
+{
+    uint32_t p = 0;
+    while (t->part[p].seq != seq) {
+        p++;
+    }
+    return &t->part[p];
+}
+
+enum pkv_status pkvi_hot_attended(struct pkvi_tier *t, const struct pkvi_tier_rows *rows)
+{
+    for (uint32_t i = 0; i < rows->attend.span_count; i++) {
+        const struct pkvi_tier_seq *seq = &t->seq[rows->host_spans[i].view];
+        if (seq->placing) {
+            const struct pkvi_tier_part *part = part_of(t, rows->host_spans[i].view);
+            PKV_TRY(score_tile(t, rows, i, part));
+            if (rows->last_tile) {
+                PKV_TRY(place(t, rows, part));
+            }
+        } else if (seq->hot && recipe_of(t)->key == PKV_KEY_MASS) {
+            struct pkv_args_score args = score_args(t, rows, i);
+            args.weight = 1.0f;
+            args.keep = recipe_of(t)->decay;
+            PKV_TRY(pkvi_launch(t->compute, t->score_kernel, &args));
+        }
+    }
+    return PKV_OK;
+}
+
+void pkvi_hot_write_least(struct pkvi_tier *t)
+{
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        const struct pkvi_tier_layer *layer = &t->layer[l];
+        for (uint32_t h = 0; layer->global && h < layer->info.kv_heads; h++) {
+            uint32_t *least = uploaded(t, least_keys(t, l));
+            least[h] = layer->hot_slots - t->hot_pages[layer->head_base + h] * PKV_PAGE_TOKENS;
+        }
+    }
+}
+
+/* Of a pass's sequence, what the pass reads: pages by key, first keys, host blocks. */
+enum pkv_status pkvi_hot_upload(struct pkvi_copies *copies, uint32_t s)
+{
+    const struct pkvi_tier *t = copies->tier;
+    const struct pkvi_tier_seq *seq = &t->seq[s];
+    const pkv_addr parts[] = {hot_row(t, s, 0) - t->layer[0].hot_base * sizeof(pkv_addr),
+                              t->first_keys + (uint64_t)s * t->row_entries * sizeof(uint32_t),
+                              pkvi_hot_blocks(t, s, 0)};
+    const uint64_t bytes[] = {t->hot_entries * sizeof(pkv_addr), t->row_entries * sizeof(uint32_t),
+                              (uint64_t)t->sizes.global_layers * t->blocks_max * sizeof(pkv_addr)};
+    const uint32_t count = seq->placing ? 3 : seq->hot ? 2 : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        PKV_TRY(pkvi_copies_add(copies, parts[i], t->upload + (parts[i] - t->tables), bytes[i]));
+    }
+    return PKV_OK;
+}

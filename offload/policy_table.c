@@ -1,0 +1,39 @@
+/* policy_table.c: the policies there are: a line each. */
+#include <string.h>
+
+#include "pivotkv/impl/policy_ops.h"
+
+#define POLICIES(X) X(window) X(h2o) X(snapkv) X(pivot_norecall)
+
+#define DECLARE(name) extern const struct pkv_policy_ops pkvi_policy_##name;
+#define ENTRY(name) &pkvi_policy_##name,
+
+POLICIES(DECLARE)
+
+static const struct pkv_policy_ops *const policies[] = {POLICIES(ENTRY)};
+
+const struct pkv_policy_ops *pkv_policy_at(uint32_t i)
+{
+    return i < sizeof policies / sizeof policies[0] ? policies[i] : NULL;
+}
+
+const struct pkv_policy_ops *pkv_policy_find(const char *name)
+{
+    const struct pkv_policy_ops *policy = NULL;
+    for (uint32_t i = 0; name && (policy = pkv_policy_at(i)); i++) {
+        if (strcmp(policy->name, name) == 0) {
+            break;
+        }
+    }
+    return policy;
+}
+
+const char *pkv_policy_name(const struct pkv_policy_ops *policy)
+{
+    return policy->name;
+}
+
+const char *pkv_policy_source(const struct pkv_policy_ops *policy)
+{
+    return policy->source;
+}
