@@ -481,9 +481,9 @@ static enum pkv_status allocate(struct pkv_session *s)
     lay_out(s, s->work, s->pinned);
     PKV_TRY(pkvi_stream_open(device, PKV_COMPUTE, NULL, &s->compute));
     PKV_TRY(pkvi_event_open(device, false, &s->done));
-    static const enum pkv_op ops[] = {PKV_OP_EMBED,  PKV_OP_NORM, PKV_OP_QUANTIZE,
-                                      PKV_OP_LINEAR, PKV_OP_GLU,  PKV_OP_ROPE_TABLE,
-                                      PKV_OP_ROPE,   PKV_OP_TOPK, PKV_OP_SOFTCAP};
+    static const enum pkv_op ops[] = {PKV_OP_EMBED,  PKV_OP_NORM,   PKV_OP_QUANTIZE,
+                                      PKV_OP_LINEAR, PKV_OP_GLU,    PKV_OP_ROPE_TABLE,
+                                      PKV_OP_ROPE,   PKV_OP_SOFTCAP};
     for (uint32_t i = 0; i < sizeof ops / sizeof ops[0]; i++) { /* the rest is the tier's */
         s->kernel[ops[i]] = pkvi_device_kernel(device, ops[i]);
         if (!s->kernel[ops[i]]) {
