@@ -2,8 +2,8 @@
  * self_check.c: every check_steps decode passes one layer of one sequence attends twice more: over
  * what it attended to, and over the host's copies of all full blocks with the rest from the device.
  * Maxima, sums and values of both come back with the pass; the next one compares them. It tells
- * which share of the softmax mass was attended to, and, where that is all, whether the host's
- * copies are what the device has. Costs one layer's blocks over the link.
+ * which share of the softmax mass was attended to (the coverage of a hot set), and, where that is
+ * all, whether the host's copies are what the device has. Costs one layer's blocks over the link.
  */
 #include <math.h>
 #include <string.h>
@@ -46,7 +46,7 @@ void pkvi_check_choose(struct pkvi_tier *t)
     if (check->chosen) { /* in the pinned twin; the pass uploads it */
         struct pkv_kv_view *view =
             (struct pkv_kv_view *)(uintptr_t)(t->upload + (check->views - t->tables)) + check->seq;
-        *view = t->host_views[(uint64_t)check->layer * t->slots + check->seq];
+        *view = pkvi_tier_view(t, check->seq, check->layer);
         view->first_page = state->sealed;
     }
 }
@@ -63,10 +63,13 @@ enum pkv_status pkvi_check_attend(struct pkvi_tier *t, const struct pkvi_tier_ro
     }
     const struct pkvi_tier_state *state = &t->seq[check->seq].state[check->layer];
     struct pkvi_copies copies = {.tier = t, .stream = t->compute};
+    const struct pkv_kv_report before = t->report;
     check->row = rows->host_spans[span].first_row + rows->host_spans[span].rows - 1;
-    PKV_TRY(
-        pkvi_stream_carry(t, rows, span, rows->attend.views, state->first_page, check->carry[0]));
+    PKV_TRY(pkvi_stream_carry(t, rows, span, rows->attend.views,
+                              pkvi_tier_host_pages(t, check->seq, check->layer), check->carry[0]));
     PKV_TRY(pkvi_stream_carry(t, rows, span, check->views, state->sealed, check->carry[1]));
+    t->report.loaded_bytes = before.loaded_bytes; /* it is none of the policy's */
+    t->report.loaded_tiles = before.loaded_tiles;
     PKV_TRY(pkvi_copies_add(&copies, check->result, check->carry[0], 2 * check->one_bytes));
     check->waiting = true;
     return pkvi_copies_flush(&copies);
@@ -79,7 +82,9 @@ void pkvi_check_compare(struct pkvi_tier *t)
     const float *used = (const float *)(uintptr_t)check->result;
     const float *all = (const float *)(uintptr_t)(check->result + check->one_bytes);
     const uint64_t row_heads = (uint64_t)check->rows * info->heads;
+    struct pkv_kv_layer_report *layer = &check->of_layer[check->layer];
     bool differs = false;
+    double mean = 0.0;
     if (!check->waiting) {
         return;
     }
@@ -91,12 +96,15 @@ void pkvi_check_compare(struct pkvi_tier *t)
                              exp((double)used[at] - (double)all[at]);
         differs = differs || used[at] != all[at] || used[row_heads + at] != all[row_heads + at] ||
                   memcmp(used + values, all + values, info->head_dim * sizeof *used) != 0;
+        mean += share / info->heads;
         if ((t->report.checks == 0 && h == 0) || !(share >= t->report.check_least_coverage)) {
             t->report.check_least_coverage = share;
         }
     }
     t->report.checks++;
-    if (differs) {
+    layer->checks++;
+    layer->coverage += (mean - layer->coverage) / (double)layer->checks;
+    if (differs && !t->hot_pages) { /* a hot set is not all there is */
         t->report.check_differences++;
         pkvi_log(PKV_LOG_ERROR, "tier",
                  "self-check: sequence %u, layer %u: attention over the copies in host memory "

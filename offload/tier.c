@@ -83,30 +83,34 @@ static void write_staging(struct pkvi_tier *t, uint32_t l)
     }
 }
 
-/* Where a sequence finds the pages of a layer in the pass that is prepared: of sliding ones, in the
- * rings of its share. */
-static struct pkv_kv_view view_of(const struct pkvi_tier *t, uint32_t s, uint32_t l)
+/* Where a sequence has the pages of a layer: of sliding ones, in the rings of its share. */
+struct pkv_kv_view pkvi_tier_view(const struct pkvi_tier *t, uint32_t s, uint32_t l)
 {
     const struct pkvi_tier_seq *seq = &t->seq[s];
     const struct pkvi_tier_layer *layer = &t->layer[l];
     const uint32_t heads = layer->info.kv_heads;
     struct pkv_kv_view view = {.head_stride = 1, .first_page = seq->state[l].first_page};
-    if (!layer->global) {
-        const uint32_t share = seq->share == PKVI_NO_PLACE ? 0 : seq->share;
-        view.page =
-            layer->ring_table + (uint64_t)share * layer->ring_pages * heads * sizeof(pkv_addr);
-        view.page_stride = heads;
-        view.ring_pages = layer->ring_pages;
+    if (layer->global) {
+        view.page = t->table + ((uint64_t)s * t->blocks_max * t->row_entries + layer->head_base) *
+                                   sizeof(pkv_addr);
+        view.page_stride = t->row_entries;
+        view.ring_pages = t->blocks_max;
         return view;
     }
-    if (seq->hot) {
-        return pkvi_hot_view(t, s, l);
-    }
-    view.page = t->table + ((uint64_t)s * t->blocks_max * t->row_entries + layer->head_base) *
-                               sizeof(pkv_addr);
-    view.page_stride = t->row_entries;
-    view.ring_pages = t->blocks_max;
-    if (seq->placing) {
+    const uint32_t share = seq->share == PKVI_NO_PLACE ? 0 : seq->share;
+    view.page = layer->ring_table + (uint64_t)share * layer->ring_pages * heads * sizeof(pkv_addr);
+    view.page_stride = heads;
+    view.ring_pages = layer->ring_pages;
+    return view;
+}
+
+/* The same in the pass that is prepared: to its hot set, or with room for scores. */
+static struct pkv_kv_view view_of(const struct pkvi_tier *t, uint32_t s, uint32_t l)
+{
+    struct pkv_kv_view view = pkvi_tier_view(t, s, l);
+    if (t->layer[l].global && t->seq[s].hot) {
+        view = pkvi_hot_view(t, s, l);
+    } else if (t->layer[l].global && t->seq[s].placing) {
         view.score = t->scores + t->lane * t->score_lane_bytes;
         view.score_stride = t->blocks_max * PKV_PAGE_TOKENS;
     }
@@ -174,6 +178,7 @@ void pkvi_tier_lay_out_host(struct pkvi_tier *t, struct pkvi_arena *arena)
     pkv_addr *kept = pkvi_arena_take(arena, states * t->tail_pages * heads, sizeof *kept);
     pkv_addr *open_page = pkvi_arena_take(arena, states * heads, sizeof *open_page);
     uint32_t *block = pkvi_arena_take(arena, states * blocks, sizeof *block);
+    t->check.of_layer = pkvi_arena_take(arena, layers, sizeof *t->check.of_layer);
     for (uint64_t i = 0; state && i < states; i++) {
         if (i % layers == 0) {
             t->seq[i / layers].state = state + i;
@@ -532,7 +537,7 @@ void pkvi_tier_select(struct pkvi_tier *t, uint32_t lane)
 /* Does the running pass attend to pages that are not on the device? */
 static bool streams(const struct pkvi_tier *t, uint32_t s, uint32_t l)
 {
-    return !t->seq[s].hot && t->seq[s].state[l].first_page > 0;
+    return pkvi_tier_host_pages(t, s, l) > 0;
 }
 
 static enum pkv_status attend(struct pkvi_tier *t, const struct pkvi_tier_rows *rows)
@@ -636,4 +641,10 @@ void pkvi_tier_report(struct pkvi_tier *t, struct pkv_kv_report *report_out)
             report_out->streamed_layers += t->seq[s].state[l].first_page > 0;
         }
     }
+}
+
+void pkvi_tier_layer_report(const struct pkvi_tier *t, uint32_t layer,
+                            struct pkv_kv_layer_report *report_out)
+{
+    *report_out = t->check.of_layer[layer];
 }

@@ -193,4 +193,8 @@ uint32_t pkvi_tier_layer_pages(const struct pkvi_tier_config *config, uint32_t l
 /* Where things are and what moved since the tier was opened. */
 void pkvi_tier_report(struct pkvi_tier *tier, struct pkv_kv_report *report_out);
 
+/* What self-checks found in one layer. */
+void pkvi_tier_layer_report(const struct pkvi_tier *tier, uint32_t layer,
+                            struct pkv_kv_layer_report *report_out);
+
 #endif

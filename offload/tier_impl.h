@@ -80,6 +80,7 @@ struct pkvi_tier_check {
     pkv_addr carry[2];  /* device: as it was, and from the host's copies */
     pkv_addr result;    /* pinned: both */
     uint64_t one_bytes; /* of one of them */
+    struct pkv_kv_layer_report *of_layer; /* [layers] what came of it so far */
 };
 
 struct pkvi_tier {
@@ -151,6 +152,8 @@ struct pkvi_tier {
 /* tier.c: all arrays of the host but places; on a measuring arena their bytes. */
 void pkvi_tier_lay_out_host(struct pkvi_tier *tier, struct pkvi_arena *arena);
 void pkvi_tier_write_views(struct pkvi_tier *tier, uint32_t seq);
+/* Where a sequence's pages of a layer are, whatever pass runs. */
+struct pkv_kv_view pkvi_tier_view(const struct pkvi_tier *tier, uint32_t seq, uint32_t layer);
 /* What the last pass kept stands in the page table instead of the buffer. */
 void pkvi_tier_settle(struct pkvi_tier *tier, uint32_t seq);
 /* Pages for a pass's rows in one layer. */
@@ -276,6 +279,13 @@ enum pkv_status pkvi_stream_score(struct pkvi_tier *tier, const struct pkv_args_
 void pkvi_check_choose(struct pkvi_tier *tier);
 enum pkv_status pkvi_check_attend(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
 void pkvi_check_compare(struct pkvi_tier *tier);
+
+/* Pages of a layer that the running pass attends to and that are not on the device. */
+static inline uint32_t pkvi_tier_host_pages(const struct pkvi_tier *tier, uint32_t seq,
+                                            uint32_t layer)
+{
+    return tier->seq[seq].hot ? 0 : tier->seq[seq].state[layer].first_page;
+}
 
 /* Row of the page table, in the host's copy: [row_entries]. */
 static inline pkv_addr *pkvi_tier_row(const struct pkvi_tier *tier, uint32_t seq, uint32_t block)

@@ -68,6 +68,9 @@ struct pkv_memory_plan {
     uint64_t pinned_asked_bytes, pinned_available_bytes, pinned_granted_bytes;
     uint64_t pageable_asked_bytes, pageable_available_bytes, pageable_granted_bytes;
     uint64_t kv_token_bytes; /* of the global layers, a token */
+    /* Device memory of one sequence's global layers, what stands beside its slots and its share of
+     * staging: what a budget is about. */
+    uint64_t kv_sequence_bytes;
     /* Global layers, and those of them whose pages are all on the device at context_tokens. */
     uint32_t kv_global_layers, kv_dense_layers;
 };
@@ -89,6 +92,13 @@ struct pkv_kv_report {
     double check_least_coverage;
 };
 
+/* What kv_check_steps found in one layer: attentions checked, and the mean share of a head's
+ * softmax mass that lay in what was attended to. */
+struct pkv_kv_layer_report {
+    uint64_t checks;
+    double coverage;
+};
+
 /*
  * What a session would take, computed by the code that allocates; allocates nothing.
  * PKV_ERR_NO_MEMORY: it cannot fit; the plan is filled in, the message names the option that would
@@ -104,6 +114,9 @@ PKV_API enum pkv_status pkv_session_open(struct pkv_model *model,
                                          struct pkv_session **session_out);
 PKV_API void pkv_session_close(struct pkv_session *session);
 PKV_API void pkv_session_kv_report(struct pkv_session *session, struct pkv_kv_report *report_out);
+/* PKV_ERR_RANGE: there is no such layer. */
+PKV_API enum pkv_status pkv_session_layer_report(struct pkv_session *session, uint32_t layer,
+                                                 struct pkv_kv_layer_report *report_out);
 
 /* PKV_ERR_NO_SLOT: all sequences are in use. */
 PKV_API enum pkv_status pkv_seq_open(struct pkv_session *session, struct pkv_seq **seq_out);

@@ -302,7 +302,8 @@ static void set_policy(const struct pkvi_engine *engine, const struct pkvi_engin
     config->kv_policy = host ? PKV_KV_FULL : PKV_KV_DEVICE;
     if (options->kv_policy >= PKV_ENGINE_FIRST_RECIPE) {
         config->kv_policy = PKV_KV_HOT;
-        config->policy = pkv_policy_at((uint32_t)(options->kv_policy - PKV_ENGINE_FIRST_RECIPE));
+        config->policy =
+            pkv_policy_find(pkvi_choice_word(PKV_ENGINE_POLICIES, options->kv_policy).text);
     }
     config->kv_host_bytes = (uint64_t)options->kv_host_bytes;
     config->kv_resident = residents[options->full_resident];

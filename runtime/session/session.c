@@ -125,7 +125,7 @@ static enum pkv_status plan_tier(struct pkv_session *s)
     tier->host_limit_bytes = s->config.kv_host_bytes;
     tier->policy = s->config.policy;
     tier->threads = s->threads;
-    tier->check_steps = tier->policy ? 0 : s->config.kv_check_steps;
+    tier->check_steps = s->config.kv_check_steps;
     enum pkv_status status = pkvi_tier_plan(tier, &s->tier_sizes);
     choose_lanes(s);
     return status;
@@ -408,6 +408,8 @@ static void fill_lines(const struct pkv_session *s, struct pkv_memory_plan *plan
     plan_line(plan, "page tables to upload", "pinned", tier->upload_bytes);
     plan_line(plan, "logits and staging", "pinned", s->pinned_bytes);
     plan_line(plan, "sequences", "pageable", pageable_bytes(s));
+    plan->kv_sequence_bytes =
+        (tier->pool_bytes + tier->hot_bytes + tier->staging_bytes) / s->config.sequences;
     plan->kv_global_layers = tier->global_layers;
     plan->kv_dense_layers = tier->dense_layers;
     for (uint32_t l = 0; l < s->model->info.layers; l++) {
@@ -552,4 +554,14 @@ void pkv_session_kv_report(struct pkv_session *session, struct pkv_kv_report *re
 {
     pkvi_tier_report(session->tier, report_out);
     report_out->device_bytes_most += session->work_bytes;
+}
+
+enum pkv_status pkv_session_layer_report(struct pkv_session *session, uint32_t layer,
+                                         struct pkv_kv_layer_report *report_out)
+{
+    if (layer >= session->model->info.layers) {
+        return PKV_FAIL(PKV_ERR_RANGE, "layer %u of %u", layer, session->model->info.layers);
+    }
+    pkvi_tier_layer_report(session->tier, layer, report_out);
+    return PKV_OK;
 }
