@@ -28,6 +28,7 @@ int pkvi_cmd_inspect(int argc, char **argv);
 int pkvi_cmd_tokenize(int argc, char **argv);
 int pkvi_cmd_eval(int argc, char **argv);
 int pkvi_cmd_bench(int argc, char **argv);
+int pkvi_cmd_quality(int argc, char **argv);
 int pkvi_cmd_link(int argc, char **argv);
 int pkvi_cmd_doctor(int argc, char **argv);
 

@@ -9,6 +9,7 @@
 
 #define FIELD(name) offsetof(struct pkvi_engine_options, name)
 
+#define COMPUTE_OPTIONS 4u /* the first so many: */
 static const struct pkvi_option device_options[] = {
     {"threads", 't', PKV_OPTION_INT, FIELD(threads), "N",
      "compute threads (default: the cores this process may use)", 1, 1024, false},
@@ -79,6 +80,12 @@ static const struct pkvi_option output_options[] = {
 struct pkvi_option_set pkvi_engine_device_options(struct pkvi_engine_options *options)
 {
     return (struct pkvi_option_set)PKV_OPTION_SET(device_options, options);
+}
+
+struct pkvi_option_set pkvi_engine_compute_options(struct pkvi_engine_options *options)
+{
+    return (struct pkvi_option_set){
+        .options = device_options, .count = COMPUTE_OPTIONS, .target = options};
 }
 
 struct pkvi_option_set pkvi_engine_sim_options(struct pkvi_engine_options *options)
@@ -276,20 +283,21 @@ static void say_out_of_range(const struct pkvi_engine *engine,
                                                            : "");
 }
 
-/* Bytes of a budget: shares and tokens are of what the global layers take. */
-static uint64_t budget_bytes(const struct pkvi_engine *engine, const struct pkvi_budget *budget,
-                             const struct pkv_session_config *config)
+/* Shares and tokens are of what the global layers take. */
+uint64_t pkvi_engine_budget_bytes(const struct pkvi_engine *engine,
+                                  const struct pkvi_budget *budget, enum pkv_kv_type kv_type,
+                                  uint32_t context_tokens)
 {
     struct pkv_memory_plan plan = {.line_count = 0};
-    struct pkv_session_config all = *config;
-    all.kv_policy = PKV_KV_DEVICE;
-    all.kv_device_bytes = 0;
-    (void)pkv_session_plan(engine->model, &all, &plan); /* what does not fit is told later */
+    struct pkv_session_config config = pkv_session_config_default();
+    config.kv_type = kv_type;
+    config.context_tokens = context_tokens;
+    (void)pkv_session_plan(engine->model, &config, &plan); /* what does not fit is told later */
     const double token_bytes = (double)plan.kv_token_bytes;
     const double bytes = budget->kind == PKV_BUDGET_BYTES ? budget->value
                          : budget->kind == PKV_BUDGET_TOKENS
                              ? budget->value * token_bytes
-                             : budget->value * token_bytes * engine->context_tokens;
+                             : budget->value * token_bytes * context_tokens;
     return bytes < 1.0 ? 1 : bytes < 0x1p62 ? (uint64_t)ceil(bytes) : UINT64_C(1) << 62;
 }
 
@@ -312,7 +320,8 @@ static void set_policy(const struct pkvi_engine *engine, const struct pkvi_engin
         config->kv_recent = (uint32_t)options->recent;
     }
     if (options->kv_budget.kind != PKV_BUDGET_NONE) {
-        config->kv_budget_bytes = budget_bytes(engine, &options->kv_budget, config);
+        config->kv_budget_bytes = pkvi_engine_budget_bytes(engine, &options->kv_budget,
+                                                           config->kv_type, engine->context_tokens);
     }
 }
 

@@ -28,6 +28,8 @@ struct pkvi_engine_options {
 struct pkvi_option_set pkvi_engine_file_options(struct pkvi_engine_options *options);
 /* Device, threads, kinds of K and V. */
 struct pkvi_option_set pkvi_engine_device_options(struct pkvi_engine_options *options);
+/* Of them, what does not say where K and V live. */
+struct pkvi_option_set pkvi_engine_compute_options(struct pkvi_engine_options *options);
 /* --sim: for commands that look at time alone. */
 struct pkvi_option_set pkvi_engine_sim_options(struct pkvi_engine_options *options);
 /* -c */
@@ -114,6 +116,11 @@ bool pkvi_engine_logits_ok(const struct pkvi_engine *engine, const float *logits
 uint64_t pkvi_engine_kv_bytes(const struct pkvi_engine *engine, const char *where);
 /* Is all of K and V kept in host memory? */
 bool pkvi_engine_has_host(const struct pkvi_engine_options *options);
+
+/* Bytes of a budget of a sequence of so many tokens. */
+uint64_t pkvi_engine_budget_bytes(const struct pkvi_engine *engine,
+                                  const struct pkvi_budget *budget, enum pkv_kv_type kv_type,
+                                  uint32_t context_tokens);
 
 /* What the KV tier moved since the session was opened, as a note; nothing without a host tier. */
 void pkvi_engine_say_kv(const struct pkvi_engine *engine);

@@ -14,6 +14,7 @@ static const struct pkvi_command commands[] = {
     {"tokenize", "token ids of a text, and back", pkvi_cmd_tokenize},
     {"eval", "logits and perplexity of a text", pkvi_cmd_eval},
     {"bench", "speed of prompts and of decoding at depths", pkvi_cmd_bench},
+    {"quality", "how far policies are from full attention", pkvi_cmd_quality},
     {"link", "speed between host and device memory", pkvi_cmd_link},
     {"plan", "what memory a session would take, and where", pkvi_cmd_plan},
     {"inspect", "what is in a model file", pkvi_cmd_inspect},

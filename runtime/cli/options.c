@@ -133,7 +133,7 @@ static bool set_bias(const struct pkvi_option *option, const char *text, struct 
     return true;
 }
 
-static bool set_budget(const char *text, int64_t most, struct pkvi_budget *budget)
+bool pkvi_budget_parse(const char *text, int64_t most, struct pkvi_budget *budget)
 {
     const size_t bytes = strlen(text);
     char number[32];
@@ -185,7 +185,7 @@ static bool set_value(const struct slot *slot, const char *text)
     case PKV_OPTION_SIZE:
         return pkvi_number_size(text, (int64_t)option->most, target);
     case PKV_OPTION_BUDGET:
-        return set_budget(text, (int64_t)option->most, target);
+        return pkvi_budget_parse(text, (int64_t)option->most, target);
     case PKV_OPTION_TEXT:
         *(const char **)target = text;
         return true;

@@ -40,6 +40,9 @@ struct pkvi_budget {
     double value; /* tokens, a share of 1, bytes */
 };
 
+/* "10%", "2048", "512MiB"; false, with nothing changed, if it is none. `most` bytes. */
+bool pkvi_budget_parse(const char *text, int64_t most, struct pkvi_budget *budget);
+
 #define PKV_BIASES_MOST 256u
 struct pkvi_biases {
     struct pkv_logit_bias bias[PKV_BIASES_MOST];

@@ -1,0 +1,305 @@
+/*
+ * quality.c: owns the quality command: how far policies are from full attention, on equal bytes.
+ * Every arm (a policy at a budget) is fed the same texts; its logits are compared with those of
+ * full attention token by token. In mode free it writes by itself, and full attention reads along.
+ */
+#include "bench/quality.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODES "forced|free|both"
+#define FIELD(name) offsetof(struct quality, name)
+#define TEXT_MOST 4096u
+
+static const struct pkvi_option options[] = {
+    {"text", 0, PKV_OPTION_TEXTS, FIELD(texts), "FILE", "a text; may be given again", 0, 0, false},
+    {"context", 0, PKV_OPTION_INT, FIELD(context), "N", "tokens of the prompt (default 4096)",
+     2 * QUALITY_WINDOW, 1 << 30, false},
+    {"tokens", 'n', PKV_OPTION_INT, FIELD(tokens), "T", "tokens scored after it (default 256)", 1,
+     1 << 20, false},
+    {"policies", 0, PKV_OPTION_TEXT, FIELD(policies), "A,B,...",
+     "which policies, or full (default: all there are)", 0, 0, false},
+    {"kv-budget", 0, PKV_OPTION_TEXT, FIELD(budgets), "X,Y,...",
+     "budgets of a sequence, each as elsewhere: P%, N tokens, bytes (default 10%)", 0, 0, false},
+    {"mode", 0, PKV_OPTION_CHOICE, FIELD(mode), MODES,
+     "fed the text's tokens, writing by itself, or both (default forced)", 0, 0, false},
+    {"seed", 's', PKV_OPTION_INT, FIELD(seed), "N", "of the intervals' resampling (default 1)", 0,
+     9007199254740991.0, false},
+};
+
+static const struct pkvi_usage usage = {
+    .line = "pivotkv quality -m MODEL --text FILE [--policies A,B] [--kv-budget X,Y] [OPTION...]",
+    .summary =
+        "Compare policies with full attention on equal bytes: KL divergence, agreement on the\n"
+        "most likely token, perplexity, the share of attention's mass that is covered. Of each\n"
+        "text, N tokens are the prompt and the T after them are scored.",
+};
+
+static bool add_arm(struct quality *q, const char *name, const char *budget)
+{
+    if (q->arm_count == QUALITY_ARMS_MOST) {
+        pkvi_say_usage("more than %u policies and budgets", QUALITY_ARMS_MOST);
+        return false;
+    }
+    struct quality_arm *arm = &q->arm[q->arm_count++];
+    *arm = (struct quality_arm){.policy = pkv_policy_find(name), .budget_text = budget};
+    arm->name = arm->policy ? pkv_policy_name(arm->policy) : "full";
+    if (!arm->policy && strcmp(name, "full") != 0) {
+        pkvi_say_usage("--policies: there is no policy '%.64s'", name);
+        return false;
+    }
+    if (!pkvi_budget_parse(budget, INT64_C(1) << 50, &arm->budget)) {
+        pkvi_say_usage("--kv-budget: '%.64s' is no budget: expected such as 10%%, 2048, 512MiB",
+                       budget);
+        return false;
+    }
+    return true;
+}
+
+/* Cuts `list` at its commas, in place. */
+static uint32_t split(char *list, const char **word, uint32_t most)
+{
+    uint32_t count = 0;
+    for (char *next = list; next && count < most;) {
+        word[count++] = next;
+        next = strchr(next, ',');
+        if (next) {
+            *next++ = '\0';
+        }
+    }
+    return count;
+}
+
+/* policies x budgets; the lists are kept for their words. */
+static bool make_arms(struct quality *q, char *policies, char *budgets)
+{
+    const char *name[QUALITY_ARMS_MOST], *budget[QUALITY_ARMS_MOST];
+    uint32_t names = q->policies ? split(policies, name, QUALITY_ARMS_MOST) : 0;
+    for (uint32_t i = 0; !q->policies && pkv_policy_at(i) && i < QUALITY_ARMS_MOST; i++) {
+        name[names++] = pkv_policy_name(pkv_policy_at(i));
+    }
+    const uint32_t count = split(budgets, budget, QUALITY_ARMS_MOST);
+    for (uint32_t b = 0; b < count; b++) {
+        for (uint32_t i = 0; i < names; i++) {
+            if (!add_arm(q, name[i], budget[b])) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static int parse(struct quality *q, int argc, char **argv)
+{
+    const struct pkvi_option_set sets[] = {
+        pkvi_engine_file_options(&q->options), PKV_OPTION_SET(options, q),
+        pkvi_engine_compute_options(&q->options), pkvi_engine_output_options(&q->options)};
+    q->context = 4096;
+    q->tokens = 256;
+    q->seed = 1;
+    int code = pkvi_options_parse(&usage, sets, sizeof sets / sizeof sets[0], argc, argv, NULL);
+    if (code != PKV_GO_ON || (code = pkvi_engine_check(&q->options)) != PKV_GO_ON) {
+        return code;
+    }
+    if (q->texts.count == 0) {
+        return pkvi_say_usage("--text: a value is missing: name a file");
+    }
+    if (strlen(q->policies ? q->policies : "") >= TEXT_MOST ||
+        strlen(q->budgets ? q->budgets : "") >= TEXT_MOST) {
+        return pkvi_say_usage("--policies, --kv-budget: longer than %u characters", TEXT_MOST);
+    }
+    return PKV_GO_ON;
+}
+
+static bool read_text(struct quality *q, const char *path)
+{
+    struct pkvi_bytes text = {0};
+    const size_t wanted = (size_t)(q->context + q->tokens + 1);
+    const uint32_t flags = q->engine.text.add_bos ? PKV_ENCODE_BOS : 0;
+    pkv_ids_free(&q->ids);
+    q->ids = (struct pkv_ids){0};
+    bool ok = pkvi_file_read(path, &text);
+    if (ok && pkv_encode(q->engine.tokenizer, text.data, text.bytes, flags, &q->ids) != PKV_OK) {
+        pkvi_say_library_failure();
+        ok = false;
+    }
+    free(text.data);
+    if (ok && q->ids.count < wanted) {
+        pkvi_say_failure(
+            "%s: has %zu tokens: %lld of --context, %lld of --tokens and the one after "
+            "them need %zu",
+            pkvi_file_name(path), q->ids.count, (long long)q->context, (long long)q->tokens,
+            wanted);
+        ok = false;
+    }
+    return ok;
+}
+
+static bool runs(const struct quality *q, int mode)
+{
+    return q->mode == 2 || q->mode == mode;
+}
+
+/* Every arm on one text: forced ones first, as free ones overwrite what the text's own tokens give.
+ */
+static bool run_text(struct quality *q, uint32_t t, uint64_t begin_ns)
+{
+    const uint32_t modes = q->mode == 2 ? 2 : 1;
+    const uint32_t all = q->texts.count * q->arm_count * modes;
+    uint32_t done = t * q->arm_count * modes;
+    for (int mode = 0; mode < QUALITY_MODES; mode++) {
+        for (uint32_t a = 0; runs(q, mode) && a < q->arm_count; a++, done++) {
+            struct quality_arm *arm = &q->arm[a];
+            const double left = pkvi_seconds(pkvi_now_ns() - begin_ns) / (done + 1) * (all - done);
+            pkvi_say_progress("%u of %u: %s, %s at %s, about %.0f s left", done + 1, all,
+                              pkvi_file_name(q->texts.text[t]), arm->name, arm->budget_text, left);
+            if (!quality_run_arm(q, arm, mode, arm->token[mode] + (size_t)t * (size_t)q->tokens)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* Policies that run at their own bytes are no rivals on equal ones. */
+static bool is_ranked(const struct quality_arm *arm)
+{
+    return arm->policy != NULL;
+}
+
+static int write_record(const struct quality *q, const struct quality_arm *arm, int mode,
+                        const char *text, const struct quality_figures *f, uint64_t scored)
+{
+    const struct quality_run *run = &arm->run[mode];
+    struct pkvi_record record;
+    pkvi_record_begin(&record, "quality");
+    pkvi_engine_record(&q->engine, &q->options, &record);
+    pkvi_record_text(&record, "text", text);
+    pkvi_record_text(&record, "policy", arm->name);
+    pkvi_record_text(&record, "pyramid", "flat");
+    pkvi_record_text(&record, "budget", arm->budget_text);
+    pkvi_record_int(&record, "budget_bytes", arm->budget_bytes);
+    pkvi_record_int(&record, "context", (uint64_t)q->context);
+    pkvi_record_text(&record, "mode", mode == QUALITY_FORCED ? "forced" : "free");
+    if (arm->refused[0]) {
+        pkvi_record_text(&record, "refused", arm->refused);
+        return pkvi_record_end(&record, PKV_EXIT_OK);
+    }
+    pkvi_record_int(&record, "scored", scored);
+    pkvi_record_set(&record, "ranked", json_boolean(is_ranked(arm)));
+    pkvi_record_real(&record, "coverage", run->coverage);
+    pkvi_record_int(&record, "bytes_moved", run->bytes_moved);
+    pkvi_record_int(&record, "device_bytes", run->device_bytes);
+    pkvi_record_real(&record, "kl_mean", f->kl_mean);
+    pkvi_record_real(&record, "kl_mean_low", f->kl_low);
+    pkvi_record_real(&record, "kl_mean_high", f->kl_high);
+    pkvi_record_real(&record, "kl_p99", f->kl_p99);
+    pkvi_record_real(&record, "top1", f->top1);
+    pkvi_record_real(&record, "ppl_diff", f->ppl_diff);
+    return pkvi_record_end(&record, PKV_EXIT_OK);
+}
+
+static void write_row(const struct quality_arm *arm, int mode, const struct quality_figures *f)
+{
+    const struct quality_run *run = &arm->run[mode];
+    const char *word = mode == QUALITY_FORCED ? "forced" : "free";
+    if (arm->refused[0]) {
+        pkvi_out_printf("%-15s %8s %-6s %s\n", arm->name, arm->budget_text, word, arm->refused);
+        return;
+    }
+    pkvi_out_printf("%-15s %8s %-6s %8.4f [%.4f, %.4f] %8.3f %6.1f %+9.3f %8.3f %10s %10s\n",
+                    arm->name, arm->budget_text, word, f->kl_mean, f->kl_low, f->kl_high, f->kl_p99,
+                    100.0 * f->top1, f->ppl_diff, run->coverage,
+                    pkvi_size_text(run->bytes_moved).text, pkvi_size_text(run->device_bytes).text);
+}
+
+static int report(struct quality *q)
+{
+    const uint32_t each = (uint32_t)q->tokens, all = each * q->texts.count;
+    if (!q->options.json) {
+        pkvi_out_printf("%-15s %8s %-6s %8s %-16s %8s %6s %9s %8s %10s %10s\n", "policy", "budget",
+                        "mode", "KL mean", " [95 %]", "p99", "top-1", "ppl", "coverage", "moved",
+                        "device");
+    }
+    for (int mode = 0; mode < QUALITY_MODES; mode++) {
+        for (uint32_t a = 0; runs(q, mode) && a < q->arm_count; a++) {
+            const struct quality_arm *arm = &q->arm[a];
+            const uint64_t seed = (uint64_t)q->seed;
+            struct quality_figures f = quality_figures(arm->token[mode], all, seed, q->samples);
+            if (!q->options.json) {
+                write_row(arm, mode, &f);
+                continue;
+            }
+            write_record(q, arm, mode, "all", &f, all);
+            for (uint32_t t = 0; q->texts.count > 1 && t < q->texts.count; t++) {
+                f = quality_figures(arm->token[mode] + (uint64_t)t * each, each, seed, q->samples);
+                write_record(q, arm, mode, q->texts.text[t], &f, each);
+            }
+        }
+    }
+    return PKV_EXIT_OK;
+}
+
+static int run(struct quality *q)
+{
+    if (!pkvi_engine_open_text(&q->engine, &q->options) ||
+        !pkvi_engine_needs_text(&q->engine, "the texts cannot be read without it") ||
+        !pkvi_engine_open_model(&q->engine, &q->options, false)) {
+        return PKV_EXIT_FAILED;
+    }
+    const uint64_t wanted = (uint64_t)(q->context + q->tokens);
+    if (wanted > q->engine.model_info.context) {
+        return pkvi_say_failure(
+            "--context and --tokens, %llu in all, are more than the %u the model "
+            "was made for",
+            (unsigned long long)wanted, q->engine.model_info.context);
+    }
+    for (uint32_t t = 0; t < q->texts.count; t++) { /* all texts before any work */
+        if (!read_text(q, q->texts.text[t])) {
+            return PKV_EXIT_FAILED;
+        }
+    }
+    if (!quality_open(q)) {
+        return PKV_EXIT_FAILED;
+    }
+    for (uint32_t a = 0; a < q->arm_count; a++) {
+        q->arm[a].budget_bytes = pkvi_engine_budget_bytes(&q->engine, &q->arm[a].budget,
+                                                          quality_kv_type(q), (uint32_t)wanted);
+    }
+    const uint64_t begin_ns = pkvi_now_ns();
+    for (uint32_t t = 0; t < q->texts.count; t++) {
+        pkvi_say_progress("text %u of %u: full attention", t + 1, q->texts.count);
+        if (!read_text(q, q->texts.text[t]) || !quality_reference(q) || !run_text(q, t, begin_ns)) {
+            return pkvi_signals_exit(PKV_EXIT_FAILED);
+        }
+    }
+    pkvi_say_progress(NULL);
+    pkvi_say_note("ran      %u arms on %u texts in %.1f s", q->arm_count, q->texts.count,
+                  pkvi_seconds(pkvi_now_ns() - begin_ns));
+    return report(q);
+}
+
+int pkvi_cmd_quality(int argc, char **argv)
+{
+    struct quality *q = calloc(1, sizeof *q);
+    char policies[TEXT_MOST], budgets[TEXT_MOST];
+    if (!q) {
+        return pkvi_say_failure("out of memory");
+    }
+    int code = parse(q, argc, argv);
+    if (code == PKV_GO_ON) {
+        snprintf(policies, sizeof policies, "%s", q->policies ? q->policies : "");
+        snprintf(budgets, sizeof budgets, "%s", q->budgets ? q->budgets : "10%");
+        pkvi_signals_catch();
+        code = make_arms(q, policies, budgets) ? run(q) : PKV_EXIT_USAGE;
+        code = pkvi_out_end(code);
+    }
+    quality_close(q);
+    pkv_ids_free(&q->ids);
+    pkvi_engine_close(&q->engine);
+    free(q);
+    return code;
+}
