@@ -144,6 +144,8 @@ static void measure_tables(struct pkvi_tier *t)
     sizes->tables_bytes += config->layers * t->staging_table_bytes;
     sizes->tables_bytes += pkvi_aligned((uint64_t)t->slots * sizeof(struct pkv_kv_view));
     if (t->hot_pages) {
+        sizes->tables_bytes +=
+            pkvi_aligned((uint64_t)config->layers * t->slots * sizeof(struct pkv_kv_view));
         sizes->tables_bytes += pkvi_aligned((uint64_t)t->slots * t->hot_entries * sizeof(pkv_addr));
         sizes->tables_bytes += pkvi_aligned((uint64_t)t->slots * t->row_entries * sizeof(uint32_t));
         sizes->tables_bytes += pkvi_aligned((uint64_t)t->row_entries * sizeof(uint32_t));

@@ -141,7 +141,7 @@ void pkvi_hot_forget(struct pkvi_tier *t, uint32_t s)
             pkvi_page_release(t, &table[i]);
         }
     }
-    t->seq[s].placed = t->seq[s].placing = t->seq[s].hot = false;
+    t->seq[s].placed = t->seq[s].placing = t->seq[s].picking = t->seq[s].hot = false;
 }
 
 /* The ring of a layer that an exact pass leaves: what the pass itself does not keep of it comes
@@ -207,6 +207,8 @@ static enum pkv_status prepare_exact(struct pkvi_tier *t, const struct pkvi_tier
         }
         write_ring(t, part->seq, l, end_page);
         write_blocks(t, part->seq, l, number++);
+        struct pkv_kv_view *picked = uploaded(t, t->picked_views);
+        picked[(uint64_t)l * t->slots + part->seq] = pkvi_hot_view(t, part->seq, l);
     }
     seq->placing = true;
     return PKV_OK;
@@ -305,7 +307,8 @@ enum pkv_status pkvi_hot_prepare(struct pkvi_tier *t, const struct pkvi_tier_par
         return PKV_OK;
     }
     const bool few = part->rows <= PKV_PAGE_TOKENS && !part->exact;
-    return few && seq->placed ? prepare_decode(t, part) : prepare_exact(t, part);
+    seq->picking = few && recipe_of(t)->pick != PKV_PICK_NONE;
+    return few && seq->placed && !seq->picking ? prepare_decode(t, part) : prepare_exact(t, part);
 }
 
 /* Weights of the rows [first, first + rows) of a pass that ends with `window` rows that count. */
@@ -415,7 +418,22 @@ static enum pkv_status place(struct pkvi_tier *t, const struct pkvi_tier_rows *r
     if (recipe->prompt == PKV_PROMPT_TAIL) {
         args.from.score = 0;
     }
+    if (recipe->pick == PKV_PICK_RANDOM) {
+        args.pick = PKV_PLACE_RANDOM;
+        args.seed = args.tokens * t->config.layers + rows->layer;
+    }
     return pkvi_transfer_place(t, &args);
+}
+
+/* Attention once more, to what was picked. */
+static enum pkv_status attend_picked(struct pkvi_tier *t, const struct pkvi_tier_rows *rows,
+                                     uint32_t span)
+{
+    struct pkv_args_attend args = rows->attend;
+    args.spans += (uint64_t)span * sizeof(struct pkv_row_span);
+    args.span_count = 1;
+    args.views = pkvi_hot_picked(t, rows->layer);
+    return pkvi_launch(t->compute, t->attend_kernel, &args);
 }
 
 static const struct pkvi_tier_part *part_of(const struct pkvi_tier *t, uint32_t seq)
@@ -436,6 +454,9 @@ enum pkv_status pkvi_hot_attended(struct pkvi_tier *t, const struct pkvi_tier_ro
             PKV_TRY(score_tile(t, rows, i, part));
             if (rows->last_tile) {
                 PKV_TRY(place(t, rows, part));
+            }
+            if (seq->picking) {
+                PKV_TRY(attend_picked(t, rows, i));
             }
         } else if (seq->hot && recipe_of(t)->key == PKV_KEY_MASS) {
             struct pkv_args_score args = score_args(t, rows, i);
@@ -463,6 +484,12 @@ enum pkv_status pkvi_hot_upload(struct pkvi_copies *copies, uint32_t s)
 {
     const struct pkvi_tier *t = copies->tier;
     const struct pkvi_tier_seq *seq = &t->seq[s];
+    for (uint32_t l = 0; seq->picking && l < t->config.layers; l++) {
+        const pkv_addr view =
+            t->picked_views + ((uint64_t)l * t->slots + s) * sizeof(struct pkv_kv_view);
+        PKV_TRY(pkvi_copies_add(copies, view, t->upload + (view - t->tables),
+                                sizeof(struct pkv_kv_view)));
+    }
     const pkv_addr parts[] = {hot_row(t, s, 0) - t->layer[0].hot_base * sizeof(pkv_addr),
                               t->first_keys + (uint64_t)s * t->row_entries * sizeof(uint32_t),
                               pkvi_hot_blocks(t, s, 0)};

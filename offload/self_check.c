@@ -65,8 +65,10 @@ enum pkv_status pkvi_check_attend(struct pkvi_tier *t, const struct pkvi_tier_ro
     struct pkvi_copies copies = {.tier = t, .stream = t->compute};
     const struct pkv_kv_report before = t->report;
     check->row = rows->host_spans[span].first_row + rows->host_spans[span].rows - 1;
-    PKV_TRY(pkvi_stream_carry(t, rows, span, rows->attend.views,
-                              pkvi_tier_host_pages(t, check->seq, check->layer), check->carry[0]));
+    const bool picking = t->seq[check->seq].picking;
+    const pkv_addr views = picking ? pkvi_hot_picked(t, rows->layer) : rows->attend.views;
+    const uint32_t pages = picking ? 0 : pkvi_tier_host_pages(t, check->seq, check->layer);
+    PKV_TRY(pkvi_stream_carry(t, rows, span, views, pages, check->carry[0]));
     PKV_TRY(pkvi_stream_carry(t, rows, span, check->views, state->sealed, check->carry[1]));
     t->report.loaded_bytes = before.loaded_bytes; /* it is none of the policy's */
     t->report.loaded_tiles = before.loaded_tiles;

@@ -41,6 +41,8 @@ static void lay_out(struct pkvi_tier *t)
     t->staging_tables = pkvi_take(&top, config->layers * t->staging_table_bytes);
     t->check.views = pkvi_take(&top, (uint64_t)t->slots * sizeof *t->host_views);
     if (t->hot_pages) {
+        t->picked_views =
+            pkvi_take(&top, (uint64_t)config->layers * t->slots * sizeof *t->host_views);
         t->hot_table = pkvi_take(&top, (uint64_t)t->slots * t->hot_entries * sizeof(pkv_addr));
         t->first_keys = pkvi_take(&top, (uint64_t)t->slots * t->row_entries * sizeof(uint32_t));
         t->least_keys = pkvi_take(&top, (uint64_t)t->row_entries * sizeof(uint32_t));

@@ -65,6 +65,7 @@ struct pkvi_tier_seq {
     bool settle;          /* the last pass left pages in `kept` */
     bool hot;             /* the running pass attends to its hot set */
     bool placing;         /* the running pass fills its hot set */
+    bool picking;         /* besides, and then attends to it: exact attention only chooses */
     bool placed;          /* its hot set is filled, and up to date */
     uint32_t dirty_first, dirty_end; /* rows of the page table to upload */
     struct pkvi_tier_state *state;   /* [layers]; sliding ones are not used */
@@ -103,6 +104,7 @@ struct pkvi_tier {
     pkv_addr pool, staging, buffer, carry;
     pkv_addr views;               /* struct pkv_kv_view [layers][slots] */
     pkv_addr table;               /* pkv_addr [slots][blocks_max][row_entries] */
+    pkv_addr picked_views;        /* struct pkv_kv_view [layers][slots], of sequences that pick */
     pkv_addr hot_table;           /* pkv_addr [slots][hot_entries]: pages by key */
     pkv_addr first_keys;          /* u32 [slots][row_entries] */
     pkv_addr least_keys;          /* u32 [row_entries] */
@@ -279,6 +281,12 @@ enum pkv_status pkvi_stream_score(struct pkvi_tier *tier, const struct pkv_args_
 void pkvi_check_choose(struct pkvi_tier *tier);
 enum pkv_status pkvi_check_attend(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
 void pkvi_check_compare(struct pkvi_tier *tier);
+
+/* Views of a layer's hot sets that were picked in the running pass. */
+static inline pkv_addr pkvi_hot_picked(const struct pkvi_tier *tier, uint32_t layer)
+{
+    return tier->picked_views + (uint64_t)layer * tier->slots * sizeof(struct pkv_kv_view);
+}
 
 /* Pages of a layer that the running pass attends to and that are not on the device. */
 static inline uint32_t pkvi_tier_host_pages(const struct pkvi_tier *tier, uint32_t seq,

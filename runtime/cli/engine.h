@@ -19,7 +19,7 @@ struct pkvi_engine_options {
 #define PKV_ENGINE_CPUS "auto|scalar|avx2|avx512|neon"
 #define PKV_ENGINE_KV_TYPES "f16|bf16|f32|q8_0"
 /* The first three, then recipes. */
-#define PKV_ENGINE_POLICIES "auto|device|full|window|h2o|snapkv|pivot-norecall"
+#define PKV_ENGINE_POLICIES "auto|device|full|window|h2o|snapkv|pivot-norecall|oracle|random"
 #define PKV_ENGINE_FIRST_RECIPE 3
 #define PKV_ENGINE_RESIDENTS "interleaved|first|last"
 #define PKV_ENGINE_FAMILIES "chatml|llama2|llama3|gemma|mistral|phi3|zephyr"

@@ -29,10 +29,19 @@ enum pkv_key {
     PKV_KEY_MASS /* key = decay * key + mean over query heads of its probability, each step */
 };
 
+/* What the slots take at every decode step anew, all of the sequence looked at: controls, which
+ * read everything they do without. */
+enum pkv_pick {
+    PKV_PICK_NONE,
+    PKV_PICK_TOP,   /* what the step's own queries attend to most */
+    PKV_PICK_RANDOM /* any */
+};
+
 struct pkv_recipe {
     enum pkv_prompt prompt;
     enum pkv_leave leave;
     enum pkv_key key;
+    enum pkv_pick pick;
     uint32_t sinks;       /* first tokens, always kept */
     uint32_t window_rows; /* WINDOW: at most so many last rows of a prompt */
     float window_ramp;    /* weight of the last of them; of the first, 1 */
