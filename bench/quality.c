@@ -24,6 +24,9 @@ static const struct pkvi_option options[] = {
      "which policies, or full (default: all there are)", 0, 0, false},
     {"kv-budget", 0, PKV_OPTION_TEXT, FIELD(budgets), "X,Y,...",
      "budgets of a sequence, each as elsewhere: P%, N tokens, bytes (default 10%)", 0, 0, false},
+    {"pyramid", 0, PKV_OPTION_TEXT, FIELD(pyramids), "A,B,...",
+     "how slots are shared out among layers: flat, cosine, linear, power, reversed (default flat)",
+     0, 0, false},
     {"mode", 0, PKV_OPTION_CHOICE, FIELD(mode), MODES,
      "fed the text's tokens, writing by itself, or both (default forced)", 0, 0, false},
     {"seed", 's', PKV_OPTION_INT, FIELD(seed), "N", "of the intervals' resampling (default 1)", 0,
@@ -38,7 +41,7 @@ static const struct pkvi_usage usage = {
         "text, N tokens are the prompt and the T after them are scored.",
 };
 
-static bool add_arm(struct quality *q, const char *name, const char *budget)
+static bool add_arm(struct quality *q, const char *name, const char *budget, const char *pyramid)
 {
     if (q->arm_count == QUALITY_ARMS_MOST) {
         pkvi_say_usage("more than %u policies and budgets", QUALITY_ARMS_MOST);
@@ -49,6 +52,13 @@ static bool add_arm(struct quality *q, const char *name, const char *budget)
     arm->name = arm->policy ? pkv_policy_name(arm->policy) : "full";
     if (!arm->policy && strcmp(name, "full") != 0) {
         pkvi_say_usage("--policies: there is no policy '%.64s'", name);
+        return false;
+    }
+    while (pkv_pyramid_name(arm->pyramid) && strcmp(pkv_pyramid_name(arm->pyramid), pyramid) != 0) {
+        arm->pyramid++;
+    }
+    if (!pkv_pyramid_name(arm->pyramid)) {
+        pkvi_say_usage("--pyramid: there is no shape '%.64s'", pyramid);
         return false;
     }
     if (!pkvi_budget_parse(budget, INT64_C(1) << 50, &arm->budget)) {
@@ -73,20 +83,26 @@ static uint32_t split(char *list, const char **word, uint32_t most)
     return count;
 }
 
-/* policies x budgets; the lists are kept for their words. */
-static bool make_arms(struct quality *q, char *policies, char *budgets)
+struct lists {
+    char policies[TEXT_MOST], budgets[TEXT_MOST], pyramids[TEXT_MOST];
+};
+
+/* budgets x pyramids x policies, but full has no slots to share out; the lists are kept for their
+ * words. */
+static bool make_arms(struct quality *q, struct lists *lists)
 {
-    const char *name[QUALITY_ARMS_MOST], *budget[QUALITY_ARMS_MOST];
-    uint32_t names = q->policies ? split(policies, name, QUALITY_ARMS_MOST) : 0;
+    const char *name[QUALITY_ARMS_MOST], *budget[QUALITY_ARMS_MOST], *pyramid[QUALITY_ARMS_MOST];
+    uint32_t names = q->policies ? split(lists->policies, name, QUALITY_ARMS_MOST) : 0;
     for (uint32_t i = 0; !q->policies && pkv_policy_at(i) && i < QUALITY_ARMS_MOST; i++) {
         name[names++] = pkv_policy_name(pkv_policy_at(i));
     }
-    const uint32_t count = split(budgets, budget, QUALITY_ARMS_MOST);
-    for (uint32_t b = 0; b < count; b++) {
-        for (uint32_t i = 0; i < names; i++) {
-            if (!add_arm(q, name[i], budget[b])) {
-                return false;
-            }
+    const uint32_t budgets = split(lists->budgets, budget, QUALITY_ARMS_MOST);
+    const uint32_t pyramids = split(lists->pyramids, pyramid, QUALITY_ARMS_MOST);
+    for (uint32_t i = 0; i < budgets * pyramids * names; i++) {
+        const char *policy = name[i % names], *shape = pyramid[i / names % pyramids];
+        const bool again = i / names % pyramids > 0 && strcmp(policy, "full") == 0;
+        if (!again && !add_arm(q, policy, budget[i / names / pyramids], shape)) {
+            return false;
         }
     }
     return true;
@@ -107,9 +123,12 @@ static int parse(struct quality *q, int argc, char **argv)
     if (q->texts.count == 0) {
         return pkvi_say_usage("--text: a value is missing: name a file");
     }
-    if (strlen(q->policies ? q->policies : "") >= TEXT_MOST ||
-        strlen(q->budgets ? q->budgets : "") >= TEXT_MOST) {
-        return pkvi_say_usage("--policies, --kv-budget: longer than %u characters", TEXT_MOST);
+    const char *const lists[] = {q->policies, q->budgets, q->pyramids};
+    for (uint32_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        if (lists[i] && strlen(lists[i]) >= TEXT_MOST) {
+            return pkvi_say_usage("a list of %zu characters: at most %u", strlen(lists[i]),
+                                  TEXT_MOST - 1);
+        }
     }
     return PKV_GO_ON;
 }
@@ -179,7 +198,7 @@ static int write_record(const struct quality *q, const struct quality_arm *arm, 
     pkvi_engine_record(&q->engine, &q->options, &record);
     pkvi_record_text(&record, "text", text);
     pkvi_record_text(&record, "policy", arm->name);
-    pkvi_record_text(&record, "pyramid", "flat");
+    pkvi_record_text(&record, "pyramid", pkv_pyramid_name(arm->pyramid));
     pkvi_record_text(&record, "budget", arm->budget_text);
     pkvi_record_int(&record, "budget_bytes", arm->budget_bytes);
     pkvi_record_int(&record, "context", (uint64_t)q->context);
@@ -207,12 +226,13 @@ static void write_row(const struct quality_arm *arm, int mode, const struct qual
     const struct quality_run *run = &arm->run[mode];
     const char *word = mode == QUALITY_FORCED ? "forced" : "free";
     if (arm->refused[0]) {
-        pkvi_out_printf("%-15s %8s %-6s %s\n", arm->name, arm->budget_text, word, arm->refused);
+        pkvi_out_printf("%-15s %-8s %8s %-6s %s\n", arm->name, pkv_pyramid_name(arm->pyramid),
+                        arm->budget_text, word, arm->refused);
         return;
     }
-    pkvi_out_printf("%-15s %8s %-6s %8.4f [%.4f, %.4f] %8.3f %6.1f %+9.3f %8.3f %10s %10s\n",
-                    arm->name, arm->budget_text, word, f->kl_mean, f->kl_low, f->kl_high, f->kl_p99,
-                    100.0 * f->top1, f->ppl_diff, run->coverage,
+    pkvi_out_printf("%-15s %-8s %8s %-6s %8.4f [%.4f, %.4f] %8.3f %6.1f %+9.3f %8.3f %10s %10s\n",
+                    arm->name, pkv_pyramid_name(arm->pyramid), arm->budget_text, word, f->kl_mean,
+                    f->kl_low, f->kl_high, f->kl_p99, 100.0 * f->top1, f->ppl_diff, run->coverage,
                     pkvi_size_text(run->bytes_moved).text, pkvi_size_text(run->device_bytes).text);
 }
 
@@ -220,9 +240,9 @@ static int report(struct quality *q)
 {
     const uint32_t each = (uint32_t)q->tokens, all = each * q->texts.count;
     if (!q->options.json) {
-        pkvi_out_printf("%-15s %8s %-6s %8s %-16s %8s %6s %9s %8s %10s %10s\n", "policy", "budget",
-                        "mode", "KL mean", " [95 %]", "p99", "top-1", "ppl", "coverage", "moved",
-                        "device");
+        pkvi_out_printf("%-15s %-8s %8s %-6s %8s %-16s %8s %6s %9s %8s %10s %10s\n", "policy",
+                        "pyramid", "budget", "mode", "KL mean", " [95 %]", "p99", "top-1", "ppl",
+                        "coverage", "moved", "device");
     }
     for (int mode = 0; mode < QUALITY_MODES; mode++) {
         for (uint32_t a = 0; runs(q, mode) && a < q->arm_count; a++) {
@@ -285,16 +305,17 @@ static int run(struct quality *q)
 int pkvi_cmd_quality(int argc, char **argv)
 {
     struct quality *q = calloc(1, sizeof *q);
-    char policies[TEXT_MOST], budgets[TEXT_MOST];
+    struct lists lists;
     if (!q) {
         return pkvi_say_failure("out of memory");
     }
     int code = parse(q, argc, argv);
     if (code == PKV_GO_ON) {
-        snprintf(policies, sizeof policies, "%s", q->policies ? q->policies : "");
-        snprintf(budgets, sizeof budgets, "%s", q->budgets ? q->budgets : "10%");
+        snprintf(lists.policies, TEXT_MOST, "%s", q->policies ? q->policies : "");
+        snprintf(lists.budgets, TEXT_MOST, "%s", q->budgets ? q->budgets : "10%");
+        snprintf(lists.pyramids, TEXT_MOST, "%s", q->pyramids ? q->pyramids : "flat");
         pkvi_signals_catch();
-        code = make_arms(q, policies, budgets) ? run(q) : PKV_EXIT_USAGE;
+        code = make_arms(q, &lists) ? run(q) : PKV_EXIT_USAGE;
         code = pkvi_out_end(code);
     }
     quality_close(q);

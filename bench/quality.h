@@ -32,6 +32,7 @@ struct quality_run {
 struct quality_arm {
     const char *name;                    /* "snapkv", "full" */
     const struct pkv_policy_ops *policy; /* NULL: full */
+    enum pkv_pyramid pyramid;
     const char *budget_text;
     struct pkvi_budget budget;
     uint64_t budget_bytes;
@@ -43,7 +44,7 @@ struct quality_arm {
 struct quality {
     struct pkvi_engine_options options;
     struct pkvi_texts texts;
-    const char *policies, *budgets, *pyramid;
+    const char *policies, *budgets, *pyramids;
     int64_t context, tokens, seed;
     int mode; /* forced, free, both */
     struct pkvi_engine engine;

@@ -200,6 +200,7 @@ static bool open_arm(struct quality *q, struct quality_arm *arm, struct pkv_sess
     struct pkv_session_config config = config_of(q);
     config.kv_policy = arm->policy ? PKV_KV_HOT : PKV_KV_FULL;
     config.policy = arm->policy;
+    config.kv_pyramid = arm->pyramid;
     config.kv_budget_bytes = arm->budget_bytes;
     config.kv_check_steps = 1;
     const enum pkv_status status = pkv_session_plan(q->engine.model, &config, &plan);

@@ -121,8 +121,11 @@ static enum pkv_status measure_budget(struct pkvi_tier *t)
     }
     const uint64_t share = (sizes->staging_bytes + config->sequences - 1) / config->sequences;
     sizes->quota_pages = (uint32_t)((config->budget_bytes - share) / t->unit_bytes);
-    if (config->policy && pkvi_hot_measure(t, config->budget_bytes - share) != PKV_OK) {
-        return refuse_budget(t);
+    if (config->policy) {
+        const enum pkv_status status = pkvi_hot_measure(t, config->budget_bytes - share);
+        if (status != PKV_OK) {
+            return status == PKV_ERR_RANGE ? refuse_budget(t) : status;
+        }
     }
     /* New rows of a pass: one layer's, whole pages of every sequence. */
     const uint64_t pages = pkvi_pages_of(config->pass_rows) + 2ull * config->sequences;

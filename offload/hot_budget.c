@@ -5,9 +5,11 @@
  */
 #include <stdlib.h>
 
+#include "offload/pyramid.h"
 #include "offload/tier_impl.h"
 #include "runtime/base/layout.h"
 
+#define PYRAMID_SLOPE 0.8
 #define LEAST_RING_PAGES                                                                           \
     3u /* one that is written, one on its way to the host, one to look back on */
 
@@ -32,14 +34,42 @@ static uint32_t ring_pages(const struct pkvi_tier *t, uint32_t pages)
     return ring;
 }
 
-/* As equal as whole pages allow: the first KV heads have one more. No head has more slots than the
- * context. */
-static void share_out(struct pkvi_tier *t, uint32_t total)
+/* Weights of all KV heads: their layer's. */
+static void weigh(const struct pkvi_tier *t, double *layer, double *head)
 {
-    const uint32_t each = total / t->row_entries, more = total % t->row_entries;
-    for (uint32_t i = 0; i < t->row_entries; i++) {
-        t->hot_pages[i] = each + (i < more);
+    const double *weight = t->config.layer_weights;
+    uint32_t entry = 0, number = 0;
+    if (!weight) {
+        pkvi_pyramid_weights(t->config.pyramid, PYRAMID_SLOPE, t->sizes.global_layers, layer);
+        weight = layer;
     }
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        const struct pkv_layer_info *info = &t->config.layer[l];
+        for (uint32_t h = 0; info->kind == PKV_LAYER_GLOBAL && h < info->kv_heads; h++) {
+            head[entry++] = weight[number];
+        }
+        number += info->kind == PKV_LAYER_GLOBAL;
+    }
+}
+
+/* A page at least for every KV head, and not more than the context has. */
+static enum pkv_status share_out(struct pkvi_tier *t, uint64_t total)
+{
+    const uint32_t heads = t->row_entries;
+    double *weight = malloc((t->sizes.global_layers + 2ull * heads) * sizeof *weight);
+    free(t->hot_pages);
+    t->hot_pages = malloc(heads * sizeof *t->hot_pages);
+    if (!weight || !t->hot_pages) {
+        free(weight);
+        return PKV_FAIL(PKV_ERR_NO_MEMORY, "slots of %u KV heads", heads);
+    }
+    double *head = weight + t->sizes.global_layers;
+    weigh(t, weight, head);
+    const uint64_t most =
+        total < (uint64_t)heads * t->blocks_max ? t->blocks_max : total / heads + 1;
+    pkvi_pyramid_share(head, heads, 1, (uint32_t)most, total, head + heads, t->hot_pages);
+    free(weight);
+    return PKV_OK;
 }
 
 void pkvi_hot_describe(struct pkvi_tier *t)
@@ -108,12 +138,7 @@ enum pkv_status pkvi_hot_measure(struct pkvi_tier *t, uint64_t bytes)
     }
     sizes->ring_pages = t->tail_pages;
     sizes->hot_pages = pages - ring;
-    free(t->hot_pages);
-    t->hot_pages = malloc(t->row_entries * sizeof *t->hot_pages);
-    if (!t->hot_pages) {
-        return PKV_FAIL(PKV_ERR_NO_MEMORY, "slots of %u KV heads", t->row_entries);
-    }
-    share_out(t, sizes->hot_pages);
+    PKV_TRY(share_out(t, sizes->hot_pages));
     pkvi_hot_describe(t);
     sizes->hot_bytes = t->hot_state_bytes * t->config.sequences;
     measure_scores(t);

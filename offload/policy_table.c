@@ -37,3 +37,9 @@ const char *pkv_policy_source(const struct pkv_policy_ops *policy)
 {
     return policy->source;
 }
+
+const char *pkv_pyramid_name(enum pkv_pyramid pyramid)
+{
+    static const char *const names[] = {"flat", "cosine", "linear", "power", "reversed"};
+    return (uint32_t)pyramid < PKV_PYRAMID_COUNT ? names[pyramid] : NULL;
+}

@@ -51,10 +51,12 @@ struct pkvi_tier_config {
     uint32_t recent;       /* tokens that a STREAMED layer keeps on the device, at least */
     enum pkv_full_resident resident;     /* which layers stay DENSE longest */
     const struct pkv_policy_ops *policy; /* of hot sets; NULL: STREAMED layers stay exact */
-    uint32_t threads;                    /* of the device, for scratch */
-    uint64_t host_limit_bytes;           /* of blocks, 0 = none */
-    uint32_t check_steps;                /* self_check.c; 0, or nothing is ever streamed: never */
-    uint32_t dropped_edges;              /* for tests: 1 << enum pkvi_edge */
+    enum pkv_pyramid pyramid;
+    const double *layer_weights; /* [global layers], NULL = of the pyramid */
+    uint32_t threads;            /* of the device, for scratch */
+    uint64_t host_limit_bytes;   /* of blocks, 0 = none */
+    uint32_t check_steps;        /* self_check.c; 0, or nothing is ever streamed: never */
+    uint32_t dropped_edges;      /* for tests: 1 << enum pkvi_edge */
 };
 
 struct pkvi_tier_sizes {

@@ -11,6 +11,18 @@ extern "C" {
 
 struct pkv_policy_ops;
 
+/* How slots are shared out among layers, all with the same sum. */
+enum pkv_pyramid {
+    PKV_PYRAMID_FLAT,
+    PKV_PYRAMID_COSINE,   /* 1.8 of the mean in the first layer, down to 0.2 in the last */
+    PKV_PYRAMID_LINEAR,   /* likewise */
+    PKV_PYRAMID_POWER,    /* 1.8 in the first, falling as a power of the layer's number */
+    PKV_PYRAMID_REVERSED, /* 0.2 up to 1.8: a control */
+    PKV_PYRAMID_COUNT
+};
+/* "flat", "cosine", ...; NULL for an unknown number. */
+PKV_API const char *pkv_pyramid_name(enum pkv_pyramid pyramid);
+
 /* "window", "snapkv", ...; NULL: there is none of this name. */
 PKV_API const struct pkv_policy_ops *pkv_policy_find(const char *name);
 /* The i-th; NULL beyond the last. */

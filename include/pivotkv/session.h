@@ -39,6 +39,10 @@ struct pkv_session_config {
     uint64_t kv_device_bytes; /* most device memory for K and V, 0 = what the sequences need */
     enum pkv_kv_policy kv_policy;
     const struct pkv_policy_ops *policy; /* PKV_KV_HOT */
+    /* PKV_KV_HOT: shares of the global layers in the slots. kv_layer_weights: f64 [global layers],
+     * >= 0, not all 0, borrowed while the session is open; NULL = kv_pyramid's. */
+    enum pkv_pyramid kv_pyramid;
+    const double *kv_layer_weights;
     /* PKV_KV_FULL and PKV_KV_HOT: */
     uint64_t kv_budget_bytes; /* device memory for the global layers of a sequence, its share of
                                  staging included; 0 = what kv_device_bytes leaves, else all */

@@ -48,6 +48,9 @@ static const struct pkvi_option device_options[] = {
     {"full-resident", 0, PKV_OPTION_CHOICE, FIELD(full_resident), PKV_ENGINE_RESIDENTS,
      "which layers stay on the device as a whole under a budget (default interleaved)", 0, 0,
      false},
+    {"pyramid", 0, PKV_OPTION_CHOICE, FIELD(pyramid), PKV_ENGINE_PYRAMIDS,
+     "with a policy that keeps hot sets: how slots are shared out among layers (default flat)", 0,
+     0, false},
     {"gpu-layers", 0, PKV_OPTION_REFUSED, 0, "N",
      "not available yet: weights are all on one device", 0, 0, false},
     {"ngl", 0, PKV_OPTION_REFUSED, 0, "N", "not available yet: weights are all on one device", 0, 0,
@@ -316,6 +319,7 @@ static void set_policy(const struct pkvi_engine *engine, const struct pkvi_engin
     config->kv_host_bytes = (uint64_t)options->kv_host_bytes;
     config->kv_resident = residents[options->full_resident];
     config->kv_check_steps = (uint32_t)options->check;
+    config->kv_pyramid = (enum pkv_pyramid)options->pyramid;
     if (options->recent > 0) {
         config->kv_recent = (uint32_t)options->recent;
     }

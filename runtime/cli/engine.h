@@ -10,7 +10,7 @@ struct pkvi_engine_options {
     int64_t context_tokens, threads, kv_device_bytes; /* 0 = not given */
     int64_t kv_host_bytes, recent, check;
     struct pkvi_budget kv_budget;
-    int device, cpu, kv_type, kv_policy, full_resident; /* words of their options */
+    int device, cpu, kv_type, kv_policy, full_resident, pyramid; /* words of their options */
     double link_gbps, link_latency_us;
     const char *sim; /* profile file; NULL = compute */
     bool quiet, json;
@@ -21,6 +21,7 @@ struct pkvi_engine_options {
 /* The first three, then recipes. */
 #define PKV_ENGINE_POLICIES "auto|device|full|window|h2o|snapkv|pivot-norecall|oracle|random"
 #define PKV_ENGINE_FIRST_RECIPE 3
+#define PKV_ENGINE_PYRAMIDS "flat|cosine|linear|power|reversed"
 #define PKV_ENGINE_RESIDENTS "interleaved|first|last"
 #define PKV_ENGINE_FAMILIES "chatml|llama2|llama3|gemma|mistral|phi3|zephyr"
 

@@ -61,6 +61,9 @@ int pkvi_engine_check(const struct pkvi_engine_options *options)
         (options->kv_budget.kind != PKV_BUDGET_NONE || options->kv_host_bytes > 0)) {
         return pkvi_say_usage("--kv-policy device has neither --kv-budget nor --kv-host-bytes");
     }
+    if (options->kv_policy < PKV_ENGINE_FIRST_RECIPE && options->pyramid > 0) {
+        return pkvi_say_usage("--pyramid: only with a --kv-policy that keeps hot sets");
+    }
     if (!pkvi_engine_has_host(options) &&
         (options->recent > 0 || options->full_resident > 0 || options->check > 0)) {
         return pkvi_say_usage(

@@ -124,6 +124,8 @@ static enum pkv_status plan_tier(struct pkv_session *s)
     tier->resident = s->config.kv_resident;
     tier->host_limit_bytes = s->config.kv_host_bytes;
     tier->policy = s->config.policy;
+    tier->pyramid = s->config.kv_pyramid;
+    tier->layer_weights = s->config.kv_layer_weights;
     tier->threads = s->threads;
     tier->check_steps = s->config.kv_check_steps;
     enum pkv_status status = pkvi_tier_plan(tier, &s->tier_sizes);
@@ -238,6 +240,10 @@ static enum pkv_status check_config(const struct pkv_model *model,
         out->policy = NULL;
     } else if (!out->policy) {
         return PKV_FAIL(PKV_ERR_INVALID, "KV policy hot without a recipe: pkv_policy_find()");
+    }
+    if ((uint32_t)out->kv_pyramid >= PKV_PYRAMID_COUNT) {
+        return PKV_FAIL(PKV_ERR_INVALID, "pyramid %d: expected 0 to %d", (int)out->kv_pyramid,
+                        (int)PKV_PYRAMID_COUNT - 1);
     }
     if (out->policy && out->policy->abi != PKV_POLICY_ABI) {
         return PKV_FAIL(PKV_ERR_INVALID, "policy %s: abi %u, expected %u", out->policy->name,

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""The quality command: policies against full attention on equal bytes."""
+import json
+import os
+import tempfile
+import unittest
+
+from cli_support import CliTest, GEMMA2, SOURCE, main, model
+
+SMOLLM2 = model("smollm2")
+TEXT = os.path.join(SOURCE, "tests/golden/text_report.txt")
+CODE = os.path.join(SOURCE, "tests/golden/text_code.txt")
+
+
+class Refused(CliTest):
+    def test_bad_lists_are_named(self):
+        base = ["quality", "-m", GEMMA2, "--text", TEXT]
+        self.fails(*base, "--policies", "snapkv,nosuch", code=2, mentions=["--policies", "nosuch"])
+        self.fails(*base, "--kv-budget", "10%,ten", code=2, mentions=["--kv-budget", "ten"])
+        self.fails(*base, "--pyramid", "steep", code=2, mentions=["--pyramid", "steep"])
+        self.fails(*base, "--policies", "", code=2, mentions="--policies")
+        self.fails("quality", "-m", GEMMA2, code=2, mentions="--text")
+
+    def test_model_without_a_vocabulary(self):
+        self.fails("quality", "-m", GEMMA2, "--text", TEXT, mentions="no vocabulary")
+
+
+@unittest.skipUnless(SMOLLM2, "no SmolLM2")
+class Smollm2(CliTest):
+    def records(self, *args):
+        out = self.ok("quality", "-m", SMOLLM2, "--quiet", "--json", "--context", "600", *args, timeout=600)
+        return [json.loads(line) for line in out.decode().splitlines()]
+
+    def test_short_text_and_long_context(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as short:
+            short.write("one two three " * 100)
+            short.flush()
+            self.fails("quality", "-m", SMOLLM2, "--quiet", "--text", TEXT, "--text", short.name, "--context", "400",
+                       "--tokens", "100", mentions=[short.name, "tokens", "501"])
+        self.fails("quality", "-m", SMOLLM2, "--quiet", "--text", TEXT, "--context", "8192", "--tokens", "100",
+                   mentions="8192")
+
+    def test_policies_in_order(self):
+        """What is known beforehand: full is exact, oracle covers most, random and window least; a budget too small
+        is told in its cell; a wider one covers more."""
+        policies = "full,window,h2o,snapkv,pivot-norecall,oracle,random"
+        rows = self.records("--text", TEXT, "--text", CODE, "--tokens", "16", "--policies", policies,
+                            "--kv-budget", "45%,70%,30")
+        pooled = {(r["policy"], r["budget"]): r for r in rows if r["text"] == "all"}
+        self.assertEqual(len(pooled), 7 * 3)
+        self.assertEqual(len(rows), 3 * len(pooled))
+        for (policy, budget), row in pooled.items():
+            if budget == "30":
+                self.assertIn("KiB", row["refused"])
+                continue
+            self.assertEqual(row["scored"], 32)
+            self.assertLessEqual(row["device_bytes"], row["budget_bytes"])
+            self.assertGreater(row["coverage"], 0.3)
+            self.assertLessEqual(row["coverage"], 1 + 1e-6)
+            self.assertLessEqual(row["kl_mean_low"], row["kl_mean"])
+            self.assertLessEqual(row["kl_mean"], row["kl_mean_high"])
+            self.assertEqual(row["ranked"], policy != "full")
+            if policy == "full":
+                self.assertEqual((row["kl_mean"], row["top1"]), (0, 1))
+                self.assertGreater(row["bytes_moved"], 0)
+            elif policy not in ("oracle", "random"):
+                self.assertEqual(row["bytes_moved"], 0)
+        for budget in ("45%", "70%"):
+            coverage = {policy: pooled[policy, budget]["coverage"] for policy in policies.split(",")}
+            kl = {policy: pooled[policy, budget]["kl_mean"] for policy in policies.split(",")}
+            for policy in ("window", "h2o", "snapkv", "pivot-norecall", "random"):
+                self.assertGreater(coverage["oracle"], coverage[policy])
+                self.assertGreater(kl[policy], kl["oracle"])
+            for policy in ("h2o", "snapkv", "pivot-norecall"):
+                self.assertGreater(coverage[policy], max(coverage["window"], coverage["random"]))
+        for policy in policies.split(",")[1:]:
+            self.assertGreater(pooled[policy, "70%"]["coverage"], pooled[policy, "45%"]["coverage"])
+
+    def test_writing_by_itself(self):
+        """A policy's own text, which full attention reads along with: exact where everything is."""
+        rows = self.records("--text", TEXT, "--tokens", "8", "--policies", "full,window", "--kv-budget", "45%",
+                            "--pyramid", "flat,cosine", "--mode", "both")
+        self.assertEqual([(r["policy"], r["pyramid"], r["mode"]) for r in rows],
+                         [(p, s, m) for m in ("forced", "free")
+                          for p, s in (("full", "flat"), ("window", "flat"), ("window", "cosine"))])
+        for row in rows:
+            self.assertEqual(row["kl_mean"] == 0, row["policy"] == "full")
+            self.assertEqual(row["top1"] == 1, row["policy"] == "full" or row["top1"] == 1)
+
+
+if __name__ == "__main__":
+    main()
