@@ -1,8 +1,8 @@
 /*
  * saved.h: a sequence's tokens with their K and V as a file. docs/kv-file.md has the format.
  *
- * A sequence that was saved and loaded goes on bit for bit as if nothing had happened, under any KV
- * policy and budget, on the same device and kernels.
+ * A sequence that was saved and loaded goes on bit for bit as if nothing had happened, under any
+ * budget, on the same device and kernels; but with a hot set (PKV_KV_HOT), which is filled anew.
  */
 #ifndef PIVOTKV_SAVED_H
 #define PIVOTKV_SAVED_H
