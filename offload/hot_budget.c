@@ -39,8 +39,11 @@ static void weigh(const struct pkvi_tier *t, double *layer, double *head)
 {
     const double *weight = t->config.layer_weights;
     uint32_t entry = 0, number = 0;
-    if (!weight) {
-        pkvi_pyramid_weights(t->config.pyramid, PYRAMID_SLOPE, t->sizes.global_layers, layer);
+    const float own = recipe_of(t)->slope;
+    if (own > 0.0f || !weight) {
+        pkvi_pyramid_weights(own > 0.0f ? PKV_PYRAMID_LINEAR : t->config.pyramid,
+                             own > 0.0f ? (double)own : PYRAMID_SLOPE, t->sizes.global_layers,
+                             layer);
         weight = layer;
     }
     for (uint32_t l = 0; l < t->config.layers; l++) {

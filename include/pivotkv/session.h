@@ -43,6 +43,9 @@ struct pkv_session_config {
      * >= 0, not all 0, borrowed while the session is open; NULL = kv_pyramid's. */
     enum pkv_pyramid kv_pyramid;
     const double *kv_layer_weights;
+    int32_t kv_sinks;      /* first tokens that are kept; -1 = as the policy has it */
+    float kv_recent_ratio; /* share of a sequence's pages for recent tokens, above 0, up to 1; 0 =
+                              the policy's, or kv_recent */
     /* PKV_KV_FULL and PKV_KV_HOT: */
     uint64_t kv_budget_bytes; /* device memory for the global layers of a sequence, its share of
                                  staging included; 0 = what kv_device_bytes leaves, else all */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/cli/cli.h"
+#include "runtime/cli/number.h"
 
 #define FIELD(name) offsetof(struct pkvi_engine_options, name)
 
@@ -48,6 +49,13 @@ static const struct pkvi_option device_options[] = {
     {"full-resident", 0, PKV_OPTION_CHOICE, FIELD(full_resident), PKV_ENGINE_RESIDENTS,
      "which layers stay on the device as a whole under a budget (default interleaved)", 0, 0,
      false},
+    {"sinks", 0, PKV_OPTION_TEXT, FIELD(sinks), "N",
+     "with a policy that keeps hot sets: first tokens that it keeps (default: the policy's)", 0, 0,
+     false},
+    {"recent-ratio", 0, PKV_OPTION_REAL, FIELD(recent_ratio), "X",
+     "and the share of a budget that is for recent tokens, up to 1 (default: the policy's, or "
+     "--recent)",
+     0, 1, true},
     {"pyramid", 0, PKV_OPTION_CHOICE, FIELD(pyramid), PKV_ENGINE_PYRAMIDS,
      "with a policy that keeps hot sets: how slots are shared out among layers (default flat)", 0,
      0, false},
@@ -320,6 +328,11 @@ static void set_policy(const struct pkvi_engine *engine, const struct pkvi_engin
     config->kv_resident = residents[options->full_resident];
     config->kv_check_steps = (uint32_t)options->check;
     config->kv_pyramid = (enum pkv_pyramid)options->pyramid;
+    config->kv_recent_ratio = (float)options->recent_ratio;
+    int64_t sinks = -1;
+    if (options->sinks && pkvi_number_int(options->sinks, 0, PKV_ENGINE_SINKS_MOST, &sinks)) {
+        config->kv_sinks = (int32_t)sinks;
+    }
     if (options->recent > 0) {
         config->kv_recent = (uint32_t)options->recent;
     }

@@ -9,6 +9,8 @@ struct pkvi_engine_options {
     const char *model, *cache_dir;
     int64_t context_tokens, threads, kv_device_bytes; /* 0 = not given */
     int64_t kv_host_bytes, recent, check;
+    const char *sinks; /* NULL = not given */
+    double recent_ratio;
     struct pkvi_budget kv_budget;
     int device, cpu, kv_type, kv_policy, full_resident, pyramid; /* words of their options */
     double link_gbps, link_latency_us;
@@ -19,8 +21,10 @@ struct pkvi_engine_options {
 #define PKV_ENGINE_CPUS "auto|scalar|avx2|avx512|neon"
 #define PKV_ENGINE_KV_TYPES "f16|bf16|f32|q8_0"
 /* The first three, then recipes. */
-#define PKV_ENGINE_POLICIES "auto|device|full|window|h2o|snapkv|pivot-norecall|oracle|random"
+#define PKV_ENGINE_POLICIES                                                                        \
+    "auto|device|full|window|h2o|snapkv|pyramidkv|pivot-norecall|oracle|random"
 #define PKV_ENGINE_FIRST_RECIPE 3
+#define PKV_ENGINE_SINKS_MOST (1 << 20)
 #define PKV_ENGINE_PYRAMIDS "flat|cosine|linear|power|reversed"
 #define PKV_ENGINE_RESIDENTS "interleaved|first|last"
 #define PKV_ENGINE_FAMILIES "chatml|llama2|llama3|gemma|mistral|phi3|zephyr"

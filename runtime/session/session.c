@@ -26,7 +26,8 @@ struct pkv_session_config pkv_session_config_default(void)
                                        .sequences = 1,
                                        .step_rows = 512,
                                        .kv_type = PKV_KV_F16,
-                                       .kv_recent = DEFAULT_RECENT};
+                                       .kv_recent = DEFAULT_RECENT,
+                                       .kv_sinks = -1};
 }
 
 static void take_act(uint64_t *top, uint32_t rows, uint32_t cols, struct pkvi_act_need need,
@@ -123,7 +124,7 @@ static enum pkv_status plan_tier(struct pkv_session *s)
     tier->recent = s->config.kv_recent;
     tier->resident = s->config.kv_resident;
     tier->host_limit_bytes = s->config.kv_host_bytes;
-    tier->policy = s->config.policy;
+    tier->policy = s->config.policy ? &s->policy : NULL;
     tier->pyramid = s->config.kv_pyramid;
     tier->layer_weights = s->config.kv_layer_weights;
     tier->threads = s->threads;
@@ -245,6 +246,10 @@ static enum pkv_status check_config(const struct pkv_model *model,
         return PKV_FAIL(PKV_ERR_INVALID, "pyramid %d: expected 0 to %d", (int)out->kv_pyramid,
                         (int)PKV_PYRAMID_COUNT - 1);
     }
+    if (!(out->kv_recent_ratio >= 0.0f && out->kv_recent_ratio <= 1.0f)) {
+        return PKV_FAIL(PKV_ERR_RANGE, "recent ratio %g: expected 0 to 1",
+                        (double)out->kv_recent_ratio);
+    }
     if (out->policy && out->policy->abi != PKV_POLICY_ABI) {
         return PKV_FAIL(PKV_ERR_INVALID, "policy %s: abi %u, expected %u", out->policy->name,
                         out->policy->abi, PKV_POLICY_ABI);
@@ -289,6 +294,14 @@ static enum pkv_status prepare(struct pkv_model *model, const struct pkv_session
     memset(s, 0, sizeof *s);
     s->model = model;
     PKV_TRY(check_config(model, config, &s->config));
+    if (s->config.policy) {
+        s->policy = *s->config.policy;
+        s->policy.recipe.sinks =
+            s->config.kv_sinks < 0 ? s->policy.recipe.sinks : (uint32_t)s->config.kv_sinks;
+        if (s->config.kv_recent_ratio > 0.0f) {
+            s->policy.recipe.ring_share = s->config.kv_recent_ratio;
+        }
+    }
     struct pkv_device_info device;
     PKV_TRY(pkv_device_query(model->device, &device));
     s->threads = device.threads;

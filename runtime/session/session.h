@@ -76,6 +76,7 @@ struct pkv_session {
     struct pkv_session_config config; /* with defaults filled in */
     uint32_t q_cols, kv_cols;         /* widest layer */
     uint32_t threads;                 /* of the device */
+    struct pkv_policy_ops policy;     /* the config's, with its sinks and ring; of a hot set */
     struct pkvi_buffers buffers;
     struct pkvi_lane lane_memory[PKVI_LANES];
     struct pkvi_lane *lane[PKVI_LANES]; /* both the same where there is only one sequence */

@@ -47,6 +47,7 @@ struct pkv_recipe {
     float window_ramp;    /* weight of the last of them; of the first, 1 */
     uint32_t pool;        /* odd: a token counts as its best neighbour does */
     float ring_share;     /* of a sequence's pages for the ring; 0 = the recent tokens asked for */
+    float slope; /* of a linear shape over layers of its own; 0 = the one that is asked for */
     float decay;
 };
 
