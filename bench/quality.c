@@ -15,7 +15,14 @@
 #define TEXT_MOST 4096u
 
 static const struct pkvi_option options[] = {
-    {"text", 0, PKV_OPTION_TEXTS, FIELD(texts), "FILE", "a text; may be given again", 0, 0, false},
+    {"text", 0, PKV_OPTION_TEXTS, FIELD(files), "FILE",
+     "a text; may be given again; with --task what is around the facts", 0, 0, false},
+    {"task", 0, PKV_OPTION_TEXTS, FIELD(tasks), "NAME",
+     "instead of the texts' own tokens: passkey, needles, second (question), list or copy; may be "
+     "given again",
+     0, 0, false},
+    {"instances", 0, PKV_OPTION_INT, FIELD(instances), "N", "of a task, a text (default 4)", 1,
+     1000, false},
     {"context", 0, PKV_OPTION_INT, FIELD(context), "N", "tokens of the prompt (default 4096)",
      2 * QUALITY_WINDOW, 1 << 30, false},
     {"tokens", 'n', PKV_OPTION_INT, FIELD(tokens), "T", "tokens scored after it (default 256)", 1,
@@ -29,8 +36,8 @@ static const struct pkvi_option options[] = {
      0, 0, false},
     {"mode", 0, PKV_OPTION_CHOICE, FIELD(mode), MODES,
      "fed the text's tokens, writing by itself, or both (default forced)", 0, 0, false},
-    {"seed", 's', PKV_OPTION_INT, FIELD(seed), "N", "of the intervals' resampling (default 1)", 0,
-     9007199254740991.0, false},
+    {"seed", 's', PKV_OPTION_INT, FIELD(seed), "N",
+     "of the intervals' resampling and of tasks (default 1)", 0, 9007199254740991.0, false},
 };
 
 static const struct pkvi_usage usage = {
@@ -115,12 +122,18 @@ static int parse(struct quality *q, int argc, char **argv)
         pkvi_engine_compute_options(&q->options), pkvi_engine_output_options(&q->options)};
     q->context = 4096;
     q->tokens = 256;
+    q->instances = 4;
     q->seed = 1;
     int code = pkvi_options_parse(&usage, sets, sizeof sets / sizeof sets[0], argc, argv, NULL);
     if (code != PKV_GO_ON || (code = pkvi_engine_check(&q->options)) != PKV_GO_ON) {
         return code;
     }
-    if (q->texts.count == 0) {
+    for (uint32_t i = 0; i < q->tasks.count; i++) {
+        if (!quality_is_task(q->tasks.text[i])) {
+            return pkvi_say_usage("--task: there is no task '%.64s'", q->tasks.text[i]);
+        }
+    }
+    if (q->files.count == 0) {
         return pkvi_say_usage("--text: a value is missing: name a file");
     }
     const char *const lists[] = {q->policies, q->budgets, q->pyramids};
@@ -133,28 +146,77 @@ static int parse(struct quality *q, int argc, char **argv)
     return PKV_GO_ON;
 }
 
-static bool read_text(struct quality *q, const char *path)
+/* At least so many tokens of a file. */
+static bool read_ids(const struct quality *q, const char *path, size_t wanted, struct pkv_ids *ids)
 {
     struct pkvi_bytes text = {0};
-    const size_t wanted = (size_t)(q->context + q->tokens + 1);
     const uint32_t flags = q->engine.text.add_bos ? PKV_ENCODE_BOS : 0;
-    pkv_ids_free(&q->ids);
-    q->ids = (struct pkv_ids){0};
     bool ok = pkvi_file_read(path, &text);
-    if (ok && pkv_encode(q->engine.tokenizer, text.data, text.bytes, flags, &q->ids) != PKV_OK) {
+    if (ok && pkv_encode(q->engine.tokenizer, text.data, text.bytes, flags, ids) != PKV_OK) {
         pkvi_say_library_failure();
         ok = false;
     }
     free(text.data);
-    if (ok && q->ids.count < wanted) {
-        pkvi_say_failure(
-            "%s: has %zu tokens: %lld of --context, %lld of --tokens and the one after "
-            "them need %zu",
-            pkvi_file_name(path), q->ids.count, (long long)q->context, (long long)q->tokens,
-            wanted);
+    if (ok && ids->count < wanted) {
+        pkvi_say_failure("%s: has %zu tokens, %zu are needed: --context, --tokens and one more",
+                         pkvi_file_name(path), ids->count, wanted);
         ok = false;
     }
     return ok;
+}
+
+static void add_text(struct quality *q, const struct quality_text *text)
+{
+    struct quality_text *added = &q->text[q->text_count++];
+    *added = *text;
+    added->first = q->scored;
+    q->scored += text->tokens - text->skip;
+    q->tokens_most = text->tokens > q->tokens_most ? text->tokens : q->tokens_most;
+}
+
+static bool add_tasks(struct quality *q, const char *path)
+{
+    struct quality_maker maker = {.tokenizer = q->engine.tokenizer,
+                                  .context = (size_t)q->context,
+                                  .random = (uint64_t)q->seed};
+    bool ok = read_ids(q, path, maker.context, &maker.filler);
+    for (uint32_t i = 0; ok && i < q->tasks.count * (uint32_t)q->instances; i++) {
+        struct quality_text text = {.skip = 0};
+        const char *task = q->tasks.text[i % q->tasks.count];
+        snprintf(text.name, sizeof text.name, "%s", task);
+        ok = quality_make(&maker, task, &text);
+        add_text(q, &text);
+    }
+    pkv_ids_free(&maker.filler);
+    return ok;
+}
+
+/* All texts before any work. */
+static bool make_texts(struct quality *q)
+{
+    const uint32_t each = q->tasks.count > 0 ? q->tasks.count * (uint32_t)q->instances : 1;
+    q->text = calloc(q->files.count * each, sizeof *q->text);
+    if (!q->text) {
+        pkvi_say_failure("out of memory");
+        return false;
+    }
+    for (uint32_t f = 0; f < q->files.count; f++) {
+        struct quality_text text = {.tokens = (uint32_t)q->tokens};
+        const char *path = q->files.text[f];
+        if (q->tasks.count > 0) {
+            if (!add_tasks(q, path)) {
+                return false;
+            }
+            continue;
+        }
+        snprintf(text.name, sizeof text.name, "%s", path);
+        const bool ok = read_ids(q, path, (size_t)(q->context + q->tokens + 1), &text.ids);
+        add_text(q, &text);
+        if (!ok) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static bool runs(const struct quality *q, int mode)
@@ -166,16 +228,21 @@ static bool runs(const struct quality *q, int mode)
  */
 static bool run_text(struct quality *q, uint32_t t, uint64_t begin_ns)
 {
+    const struct quality_text *text = &q->text[t];
     const uint32_t modes = q->mode == 2 ? 2 : 1;
-    const uint32_t all = q->texts.count * q->arm_count * modes;
+    const uint32_t all = q->text_count * q->arm_count * modes;
     uint32_t done = t * q->arm_count * modes;
+    pkvi_say_progress("text %u of %u: full attention", t + 1, q->text_count);
+    if (!quality_reference(q, text)) {
+        return false;
+    }
     for (int mode = 0; mode < QUALITY_MODES; mode++) {
         for (uint32_t a = 0; runs(q, mode) && a < q->arm_count; a++, done++) {
             struct quality_arm *arm = &q->arm[a];
             const double left = pkvi_seconds(pkvi_now_ns() - begin_ns) / (done + 1) * (all - done);
             pkvi_say_progress("%u of %u: %s, %s at %s, about %.0f s left", done + 1, all,
-                              pkvi_file_name(q->texts.text[t]), arm->name, arm->budget_text, left);
-            if (!quality_run_arm(q, arm, mode, arm->token[mode] + (size_t)t * (size_t)q->tokens)) {
+                              text->name, arm->name, arm->budget_text, left);
+            if (!quality_run_arm(q, text, arm, mode)) {
                 return false;
             }
         }
@@ -218,6 +285,8 @@ static int write_record(const struct quality *q, const struct quality_arm *arm, 
     pkvi_record_real(&record, "kl_p99", f->kl_p99);
     pkvi_record_real(&record, "top1", f->top1);
     pkvi_record_real(&record, "ppl_diff", f->ppl_diff);
+    pkvi_record_real(&record, "right", f->right);
+    pkvi_record_real(&record, "right_full", f->right_full);
     return pkvi_record_end(&record, PKV_EXIT_OK);
 }
 
@@ -230,34 +299,41 @@ static void write_row(const struct quality_arm *arm, int mode, const struct qual
                         arm->budget_text, word, arm->refused);
         return;
     }
-    pkvi_out_printf("%-15s %-8s %8s %-6s %8.4f [%.4f, %.4f] %8.3f %6.1f %+9.3f %8.3f %10s %10s\n",
-                    arm->name, pkv_pyramid_name(arm->pyramid), arm->budget_text, word, f->kl_mean,
-                    f->kl_low, f->kl_high, f->kl_p99, 100.0 * f->top1, f->ppl_diff, run->coverage,
-                    pkvi_size_text(run->bytes_moved).text, pkvi_size_text(run->device_bytes).text);
+    pkvi_out_printf(
+        "%-15s %-8s %8s %-6s %8.4f [%.4f, %.4f] %8.3f %6.1f %6.1f %+9.3f %8.3f %10s %10s\n",
+        arm->name, pkv_pyramid_name(arm->pyramid), arm->budget_text, word, f->kl_mean, f->kl_low,
+        f->kl_high, f->kl_p99, 100.0 * f->top1, 100.0 * f->right, f->ppl_diff, run->coverage,
+        pkvi_size_text(run->bytes_moved).text, pkvi_size_text(run->device_bytes).text);
+}
+
+/* One arm: all texts together, and each by itself: those of one name, which stand together. */
+static void report_arm(struct quality *q, const struct quality_arm *arm, int mode)
+{
+    const struct quality_token *token = arm->token[mode];
+    const uint64_t seed = (uint64_t)q->seed;
+    struct quality_figures f = quality_figures(token, q->scored, seed, q->samples);
+    if (!q->options.json) {
+        write_row(arm, mode, &f);
+        return;
+    }
+    write_record(q, arm, mode, "all", &f, q->scored);
+    for (uint32_t t = 0; q->text_count > 1 && t < q->text_count; t++) {
+        const struct quality_text *text = &q->text[t];
+        f = quality_figures(token + text->first, text->tokens - text->skip, seed, q->samples);
+        write_record(q, arm, mode, text->name, &f, text->tokens - text->skip);
+    }
 }
 
 static int report(struct quality *q)
 {
-    const uint32_t each = (uint32_t)q->tokens, all = each * q->texts.count;
     if (!q->options.json) {
-        pkvi_out_printf("%-15s %-8s %8s %-6s %8s %-16s %8s %6s %9s %8s %10s %10s\n", "policy",
-                        "pyramid", "budget", "mode", "KL mean", " [95 %]", "p99", "top-1", "ppl",
-                        "coverage", "moved", "device");
+        pkvi_out_printf("%-15s %-8s %8s %-6s %8s %-16s %8s %6s %6s %9s %8s %10s %10s\n", "policy",
+                        "pyramid", "budget", "mode", "KL mean", " [95 %]", "p99", "top-1", "right",
+                        "ppl", "coverage", "moved", "device");
     }
     for (int mode = 0; mode < QUALITY_MODES; mode++) {
         for (uint32_t a = 0; runs(q, mode) && a < q->arm_count; a++) {
-            const struct quality_arm *arm = &q->arm[a];
-            const uint64_t seed = (uint64_t)q->seed;
-            struct quality_figures f = quality_figures(arm->token[mode], all, seed, q->samples);
-            if (!q->options.json) {
-                write_row(arm, mode, &f);
-                continue;
-            }
-            write_record(q, arm, mode, "all", &f, all);
-            for (uint32_t t = 0; q->texts.count > 1 && t < q->texts.count; t++) {
-                f = quality_figures(arm->token[mode] + (uint64_t)t * each, each, seed, q->samples);
-                write_record(q, arm, mode, q->texts.text[t], &f, each);
-            }
+            report_arm(q, &q->arm[a], mode);
         }
     }
     return PKV_EXIT_OK;
@@ -267,20 +343,15 @@ static int run(struct quality *q)
 {
     if (!pkvi_engine_open_text(&q->engine, &q->options) ||
         !pkvi_engine_needs_text(&q->engine, "the texts cannot be read without it") ||
-        !pkvi_engine_open_model(&q->engine, &q->options, false)) {
+        !pkvi_engine_open_model(&q->engine, &q->options, false) || !make_texts(q)) {
         return PKV_EXIT_FAILED;
     }
-    const uint64_t wanted = (uint64_t)(q->context + q->tokens);
+    const uint64_t wanted = (uint64_t)q->context + q->tokens_most;
     if (wanted > q->engine.model_info.context) {
         return pkvi_say_failure(
-            "--context and --tokens, %llu in all, are more than the %u the model "
-            "was made for",
-            (unsigned long long)wanted, q->engine.model_info.context);
-    }
-    for (uint32_t t = 0; t < q->texts.count; t++) { /* all texts before any work */
-        if (!read_text(q, q->texts.text[t])) {
-            return PKV_EXIT_FAILED;
-        }
+            "--context %lld and the %u tokens behind it are more than the %u the "
+            "model was made for",
+            (long long)q->context, q->tokens_most, q->engine.model_info.context);
     }
     if (!quality_open(q)) {
         return PKV_EXIT_FAILED;
@@ -290,14 +361,13 @@ static int run(struct quality *q)
                                                           quality_kv_type(q), (uint32_t)wanted);
     }
     const uint64_t begin_ns = pkvi_now_ns();
-    for (uint32_t t = 0; t < q->texts.count; t++) {
-        pkvi_say_progress("text %u of %u: full attention", t + 1, q->texts.count);
-        if (!read_text(q, q->texts.text[t]) || !quality_reference(q) || !run_text(q, t, begin_ns)) {
+    for (uint32_t t = 0; t < q->text_count; t++) {
+        if (!run_text(q, t, begin_ns)) {
             return pkvi_signals_exit(PKV_EXIT_FAILED);
         }
     }
     pkvi_say_progress(NULL);
-    pkvi_say_note("ran      %u arms on %u texts in %.1f s", q->arm_count, q->texts.count,
+    pkvi_say_note("ran      %u arms on %u texts in %.1f s", q->arm_count, q->text_count,
                   pkvi_seconds(pkvi_now_ns() - begin_ns));
     return report(q);
 }
@@ -319,7 +389,10 @@ int pkvi_cmd_quality(int argc, char **argv)
         code = pkvi_out_end(code);
     }
     quality_close(q);
-    pkv_ids_free(&q->ids);
+    for (uint32_t t = 0; t < q->text_count; t++) {
+        pkv_ids_free(&q->text[t].ids);
+    }
+    free(q->text);
     pkvi_engine_close(&q->engine);
     free(q);
     return code;

@@ -38,7 +38,9 @@ struct quality_token quality_compare(const float *full, const float *policy, uin
     return (struct quality_token){.kl = (float)(kl > 0.0 ? kl : 0.0),
                                   .nll_full = -full[next],
                                   .nll = -policy[next],
-                                  .top1 = best == other};
+                                  .top1 = best == other,
+                                  .right_full = best == (uint32_t)next,
+                                  .right = other == (uint32_t)next};
 }
 
 static double mean_of(const double *samples, uint32_t count)
@@ -57,11 +59,15 @@ struct quality_figures quality_figures(const struct quality_token *token, uint32
     double means[RESAMPLES], nll = 0.0, nll_full = 0.0;
     for (uint32_t i = 0; i < count; i++) {
         figures.top1 += token[i].top1;
+        figures.right_full += token[i].right_full;
+        figures.right += token[i].right;
         nll += (double)token[i].nll;
         nll_full += (double)token[i].nll_full;
         samples[i] = (double)token[i].kl;
     }
     figures.top1 /= count;
+    figures.right_full /= count;
+    figures.right /= count;
     figures.ppl_diff = exp(nll / count) - exp(nll_full / count);
     figures.kl_mean = mean_of(samples, count);
     for (uint32_t r = 0; r < RESAMPLES; r++) {

@@ -33,7 +33,7 @@ enum pkv_kv_type quality_kv_type(const struct quality *q)
 static struct pkv_session_config config_of(const struct quality *q)
 {
     struct pkv_session_config config = pkv_session_config_default();
-    const uint32_t context = (uint32_t)(q->context + q->tokens);
+    const uint32_t context = (uint32_t)q->context + q->tokens_most;
     uint64_t rows = LOGIT_BYTES_MOST / ((uint64_t)q->engine.model_info.vocab * sizeof(float));
     rows = rows > 0 ? rows : 1;
     config.context_tokens = context;
@@ -47,7 +47,7 @@ bool quality_open(struct quality *q)
 {
     struct pkv_session_config config = config_of(q);
     const struct pkvi_engine_room room = {.less = "a smaller --context", .least_tokens = 128};
-    const uint64_t values = (uint64_t)q->tokens * q->engine.model_info.vocab;
+    const uint64_t values = (uint64_t)q->tokens_most * q->engine.model_info.vocab;
     if (!pkvi_engine_plan_session(&q->engine, &q->options, &room, &config) ||
         !pkvi_engine_load(&q->engine) ||
         !told(pkv_session_open(q->engine.model, &config, &q->reference))) {
@@ -55,19 +55,18 @@ bool quality_open(struct quality *q)
     }
     q->full = malloc(values * sizeof *q->full);
     q->other = malloc(values * sizeof *q->other);
-    q->written = malloc((size_t)(q->tokens + 1) * sizeof *q->written);
-    q->samples = malloc(q->texts.count * (size_t)q->tokens * sizeof *q->samples);
+    q->written = malloc((size_t)(q->tokens_most + 1) * sizeof *q->written);
+    q->samples = malloc(q->scored * sizeof *q->samples);
     bool ok = q->full && q->other && q->written && q->samples;
     for (uint32_t a = 0; a < q->arm_count; a++) {
         for (uint32_t mode = 0; mode < QUALITY_MODES; mode++) {
-            q->arm[a].token[mode] =
-                calloc(q->texts.count * (size_t)q->tokens, sizeof *q->arm[a].token[mode]);
+            q->arm[a].token[mode] = calloc(q->scored, sizeof *q->arm[a].token[mode]);
             ok = ok && q->arm[a].token[mode];
         }
     }
     if (!ok) {
-        pkvi_say_failure("out of memory: log probabilities of %lld tokens need %s",
-                         (long long)q->tokens, pkvi_size_text(2 * values * sizeof(float)).text);
+        pkvi_say_failure("out of memory: log probabilities of %u tokens need %s", q->tokens_most,
+                         pkvi_size_text(2 * values * sizeof(float)).text);
         return false;
     }
     snprintf(q->prefix, sizeof q->prefix, P_tmpdir "/pivotkv-quality.%ld.kv", (long)getpid());
@@ -97,28 +96,30 @@ static bool feed(struct pkv_session *session, struct pkv_seq *seq, const int32_t
 }
 
 /* A sequence with the prompt, its last rows fed here; `whole`: all of it. */
-static bool open_prompt(struct quality *q, struct pkv_session *session, bool whole,
-                        struct pkv_seq **seq_out, const float **logits_out)
+static bool open_prompt(struct quality *q, const struct quality_text *text,
+                        struct pkv_session *session, bool whole, struct pkv_seq **seq_out,
+                        const float **logits_out)
 {
     const size_t shared = (size_t)q->context - QUALITY_WINDOW;
     struct pkv_saved *saved = NULL;
     if (whole) {
         return told(pkv_seq_open(session, seq_out)) &&
-               feed(session, *seq_out, q->ids.id, (size_t)q->context, logits_out);
+               feed(session, *seq_out, text->ids.id, (size_t)q->context, logits_out);
     }
     const bool ok =
         told(pkv_saved_open(q->prefix, &saved)) && told(pkv_seq_load(session, saved, seq_out));
     pkv_saved_close(saved);
-    return ok && feed(session, *seq_out, q->ids.id + shared, QUALITY_WINDOW, logits_out);
+    return ok && feed(session, *seq_out, text->ids.id + shared, QUALITY_WINDOW, logits_out);
 }
 
 /* Full attention over tokens after the prompt, some rows a step: log probabilities behind each. */
-static bool read_along(struct quality *q, struct pkv_seq *seq, const int32_t *ids, float *out)
+static bool read_along(struct quality *q, struct pkv_seq *seq, const int32_t *ids, uint32_t tokens,
+                       float *out)
 {
     const uint32_t vocab = q->engine.model_info.vocab, most = config_of(q).logit_rows;
     const float *logits = NULL;
-    for (uint32_t at = 0, rows = 0; at < (uint32_t)q->tokens; at += rows) {
-        const uint32_t left = (uint32_t)q->tokens - at;
+    for (uint32_t at = 0, rows = 0; at < tokens; at += rows) {
+        const uint32_t left = tokens - at;
         rows = left < most ? left : most;
         const struct pkv_step_part part = {
             .seq = seq, .ids = ids + at, .count = rows, .logit_rows = rows};
@@ -134,17 +135,17 @@ static bool read_along(struct quality *q, struct pkv_seq *seq, const int32_t *id
     return true;
 }
 
-bool quality_reference(struct quality *q)
+bool quality_reference(struct quality *q, const struct quality_text *text)
 {
     const size_t shared = (size_t)q->context - QUALITY_WINDOW;
-    const struct pkv_saved_info info = {.ids = q->ids.id, .id_count = (uint32_t)shared};
+    const struct pkv_saved_info info = {.ids = text->ids.id, .id_count = (uint32_t)shared};
     const float *logits = NULL;
     struct pkv_seq *seq = NULL;
     bool ok = told(pkv_seq_open(q->reference, &seq)) &&
-              feed(q->reference, seq, q->ids.id, shared, &logits) &&
+              feed(q->reference, seq, text->ids.id, shared, &logits) &&
               told(pkv_seq_save(seq, q->prefix, &info)) &&
-              feed(q->reference, seq, q->ids.id + shared, QUALITY_WINDOW, &logits) &&
-              read_along(q, seq, q->ids.id + q->context, q->full);
+              feed(q->reference, seq, text->ids.id + shared, QUALITY_WINDOW, &logits) &&
+              read_along(q, seq, text->ids.id + q->context, text->tokens, q->full);
     if (seq) {
         pkv_seq_close(seq);
     }
@@ -153,30 +154,30 @@ bool quality_reference(struct quality *q)
 
 /* Its tokens one by one, each behind the last: log probabilities to ->other. `free_run`: it goes on
  * with what it found most likely, which is kept in ->written. */
-static bool decode(struct quality *q, struct pkv_session *session, struct pkv_seq *seq,
-                   bool free_run, const float *logits)
+static bool decode(struct quality *q, const struct quality_text *text, struct pkv_session *session,
+                   struct pkv_seq *seq, bool free_run, const float *logits)
 {
     const uint32_t vocab = q->engine.model_info.vocab;
     uint32_t best = 0;
     if (free_run) {
         best = quality_log_softmax(logits, vocab, q->other);
     }
-    for (int64_t i = 0; i < q->tokens; i++) {
-        q->written[i] = free_run ? (int32_t)best : q->ids.id[q->context + i];
+    for (uint32_t i = 0; i < text->tokens; i++) {
+        q->written[i] = free_run ? (int32_t)best : text->ids.id[q->context + i];
         const struct pkv_step_part part = {
             .seq = seq, .ids = &q->written[i], .count = 1, .logit_rows = 1};
         if (!told(pkv_step_run(session, &part, 1, &logits)) ||
-            !pkvi_engine_logits_ok(&q->engine, logits, 1, (size_t)(q->context + i))) {
+            !pkvi_engine_logits_ok(&q->engine, logits, 1, (size_t)q->context + i)) {
             return false;
         }
         best = quality_log_softmax(logits, vocab, q->other + (uint64_t)i * vocab);
         if (pkvi_signal) {
-            pkvi_say_failure("interrupted after %lld of %lld tokens", (long long)i + 1,
-                             (long long)q->tokens);
+            pkvi_say_failure("interrupted after %u of %u tokens", i + 1, text->tokens);
             return false;
         }
     }
-    q->written[q->tokens] = free_run ? (int32_t)best : q->ids.id[q->context + q->tokens];
+    q->written[text->tokens] =
+        free_run ? (int32_t)best : text->ids.id[(size_t)q->context + text->tokens];
     return true;
 }
 
@@ -213,21 +214,20 @@ static bool open_arm(struct quality *q, struct quality_arm *arm, struct pkv_sess
     return told(status) && told(pkv_session_open(q->engine.model, &config, session_out));
 }
 
-static bool compare(struct quality *q, struct quality_arm *arm, struct pkv_session *session,
-                    int mode, struct quality_token *token_out)
+static bool compare(struct quality *q, const struct quality_text *text, struct quality_arm *arm,
+                    struct pkv_session *session, int mode)
 {
     const uint32_t vocab = q->engine.model_info.vocab;
     const struct pkv_recipe *recipe = arm->policy ? &arm->policy->recipe : NULL;
     const bool whole =
         recipe && (recipe->prompt == PKV_PROMPT_ALL_ROWS || recipe->window_rows > QUALITY_WINDOW);
+    struct quality_token *token = arm->token[mode] + text->first;
     struct pkv_seq *seq = NULL;
     const float *logits = NULL;
     struct pkv_kv_report before, after;
-    bool ok = open_prompt(q, session, whole, &seq, &logits);
+    bool ok = open_prompt(q, text, session, whole, &seq, &logits);
     pkv_session_kv_report(session, &before);
-    const uint64_t begin_ns = pkvi_now_ns();
-    ok = ok && decode(q, session, seq, mode == QUALITY_FREE, logits);
-    arm->run[mode].tokens_per_second = pkvi_rate((uint64_t)q->tokens, pkvi_now_ns() - begin_ns);
+    ok = ok && decode(q, text, session, seq, mode == QUALITY_FREE, logits);
     pkv_session_kv_report(session, &after);
     arm->run[mode].bytes_moved += after.loaded_bytes - before.loaded_bytes;
     if (seq) {
@@ -235,21 +235,22 @@ static bool compare(struct quality *q, struct quality_arm *arm, struct pkv_sessi
     }
     if (ok && mode == QUALITY_FREE) {
         seq = NULL;
-        ok = open_prompt(q, q->reference, false, &seq, &logits) &&
-             read_along(q, seq, q->written, q->full);
+        ok = open_prompt(q, text, q->reference, false, &seq, &logits) &&
+             read_along(q, seq, q->written, text->tokens, q->full);
         if (seq) {
             pkv_seq_close(seq);
         }
     }
-    for (int64_t i = 0; ok && i < q->tokens; i++) {
-        token_out[i] = quality_compare(q->full + (uint64_t)i * vocab,
-                                       q->other + (uint64_t)i * vocab, vocab, q->written[i + 1]);
+    for (uint32_t i = text->skip; ok && i < text->tokens; i++) {
+        token[i - text->skip] =
+            quality_compare(q->full + (uint64_t)i * vocab, q->other + (uint64_t)i * vocab, vocab,
+                            q->written[i + 1]);
     }
     return ok;
 }
 
-bool quality_run_arm(struct quality *q, struct quality_arm *arm, int mode,
-                     struct quality_token *token_out)
+bool quality_run_arm(struct quality *q, const struct quality_text *text, struct quality_arm *arm,
+                     int mode)
 {
     struct pkv_session *session = NULL;
     if (!open_arm(q, arm, &session)) {
@@ -258,9 +259,8 @@ bool quality_run_arm(struct quality *q, struct quality_arm *arm, int mode,
     if (arm->refused[0]) {
         return true;
     }
-    const bool ok = compare(q, arm, session, mode, token_out);
-    const double coverage = coverage_of(q, session);
-    arm->run[mode].coverage += coverage / q->texts.count;
+    const bool ok = compare(q, text, arm, session, mode);
+    arm->run[mode].coverage += coverage_of(q, session) / q->text_count;
     pkv_session_close(session);
     return ok;
 }

@@ -87,6 +87,17 @@ class Smollm2(CliTest):
             self.assertEqual(row["kl_mean"] == 0, row["policy"] == "full")
             self.assertEqual(row["top1"] == 1, row["policy"] == "full" or row["top1"] == 1)
 
+    def test_tasks(self):
+        """Answers that stand in the context: full attention finds them, and what forgot them does not."""
+        rows = self.records("--text", TEXT, "--task", "copy", "--task", "passkey", "--instances", "1", "--policies",
+                            "full,window,oracle", "--kv-budget", "45%")
+        pooled = {r["policy"]: r for r in rows if r["text"] == "all"}
+        self.assertEqual([r["text"] for r in rows if r["policy"] == "full"], ["all", "copy", "passkey"])
+        self.assertEqual(pooled["full"]["right"], pooled["full"]["right_full"])
+        self.assertGreater(pooled["full"]["right"], 0.8)
+        self.assertGreater(pooled["oracle"]["right"], pooled["window"]["right"])
+        self.fails("quality", "-m", SMOLLM2, "--text", TEXT, "--task", "puzzle", code=2, mentions=["--task", "puzzle"])
+
 
 if __name__ == "__main__":
     main()
