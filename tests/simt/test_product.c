@@ -241,8 +241,8 @@ static void check_real(bool full, uint32_t prompt, uint32_t steps)
                         .recent = 32,
                         .ids = ids.id,
                         .full = full,
-                        .most = 2.0,
-                        .rms = 0.3});
+                        .most = 1.0,
+                        .rms = 0.2});
     pkv_ids_free(&ids);
 }
 
