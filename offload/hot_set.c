@@ -385,7 +385,9 @@ static float gain_of(const struct pkvi_tier *t, const struct pkvi_tier_part *par
         recipe->decay >= 1.0f) {
         return 1.0f;
     }
-    const float sum = (float)window * (1.0f + recipe->window_ramp) / 2.0f;
+    /* of the weights: that of a single row is 1 */
+    const float last = window > 1 ? recipe->window_ramp : 1.0f;
+    const float sum = (float)window * (1.0f + last) / 2.0f;
     return 1.0f / (sum * (1.0f - recipe->decay));
 }
 
