@@ -222,6 +222,9 @@ enum pkv_status pkvi_tier_measure(struct pkvi_tier *t)
 {
     struct pkvi_tier_sizes *sizes = &t->sizes;
     const struct pkvi_tier_config *config = &t->config;
+    if (config->policy) {
+        PKV_TRY(pkvi_hot_check_recipe(config));
+    }
     t->slots = config->sequences + config->parked;
     t->blocks_max = pkvi_pages_of(config->context_tokens);
     t->tail_pages = pkvi_pages_of(config->recent) + 2;

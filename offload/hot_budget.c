@@ -12,6 +12,7 @@
 #define PYRAMID_SLOPE 0.8
 #define LEAST_RING_PAGES                                                                           \
     3u /* one that is written, one on its way to the host, one to look back on */
+#define MOST_RAMP 1000.0f
 
 /* Keys and tokens of a page's slots, for every page that may be one. */
 #define PAGE_STATE_BYTES (PKV_PAGE_TOKENS * (sizeof(float) + sizeof(int32_t)))
@@ -21,14 +22,60 @@ static const struct pkv_recipe *recipe_of(const struct pkvi_tier *t)
     return &t->config.policy->recipe;
 }
 
+static enum pkv_status refuse(const struct pkvi_tier_config *config, const char *what, double value)
+{
+    return PKV_FAIL(PKV_ERR_INVALID, "policy %s: %s (%g)", config->policy->name, what, value);
+}
+
+enum pkv_status pkvi_hot_check_recipe(const struct pkvi_tier_config *config)
+{
+    const struct pkv_recipe *r = &config->policy->recipe;
+    const bool keys = r->key == PKV_KEY_MASS, ramp = r->prompt == PKV_PROMPT_WINDOW;
+    if ((uint32_t)r->prompt > PKV_PROMPT_ALL_ROWS || (uint32_t)r->leave > PKV_LEAVE_COMPETE ||
+        (uint32_t)r->key > PKV_KEY_MASS) {
+        return refuse(config, "unknown prompt, leave or key", 0);
+    }
+    if (keys != (r->leave == PKV_LEAVE_COMPETE)) {
+        return refuse(config, "tokens compete by the key mass, and nothing else asks for keys",
+                      (double)r->key);
+    }
+    if (!(r->slope >= 0.0f && r->slope < 1.0f)) {
+        return refuse(config, "slope, expected 0 and below 1", (double)r->slope);
+    }
+    if (keys && !(r->decay > 0.0f && r->decay <= 1.0f)) {
+        return refuse(config, "decay, expected above 0 and at most 1", (double)r->decay);
+    }
+    if (!(r->ring_share >= 0.0f && r->ring_share <= 1.0f)) {
+        return refuse(config, "ring_share, expected 0 to 1", (double)r->ring_share);
+    }
+    if (r->pool % 2 == 0) {
+        return refuse(config, "pool, expected an odd number", r->pool);
+    }
+    if (ramp && r->window_rows == 0) {
+        return refuse(config, "window_rows, expected at least 1", r->window_rows);
+    }
+    if (ramp && !(r->window_ramp >= 0.0f && r->window_ramp <= MOST_RAMP)) {
+        return refuse(config, "window_ramp, expected 0 to 1000", (double)r->window_ramp);
+    }
+    return PKV_OK;
+}
+
+/* Pages of slots that a KV head has at least: sinks are always there. */
+static uint32_t least_slot_pages(const struct pkvi_tier *t)
+{
+    const uint32_t sinks = pkvi_pages_of(recipe_of(t)->sinks);
+    return sinks > 0 ? sinks : 1;
+}
+
 /* Pages of the ring of a KV head that has `pages` in all. */
 static uint32_t ring_pages(const struct pkvi_tier *t, uint32_t pages)
 {
     const float share = recipe_of(t)->ring_share;
+    const uint32_t slots = least_slot_pages(t), most = pages > slots ? pages - slots : 0;
     uint32_t ring = pkvi_pages_of(t->config.recent) + 2;
     if (share > 0.0f) {
-        ring = (uint32_t)((float)pages * share + 0.5f);
-        ring = ring < pages ? ring : pages - 1;
+        ring = (uint32_t)((double)pages * (double)share + 0.5);
+        ring = ring < most ? ring : most;
         ring = ring > LEAST_RING_PAGES ? ring : LEAST_RING_PAGES;
     }
     return ring;
@@ -55,24 +102,14 @@ static void weigh(const struct pkvi_tier *t, double *layer, double *head)
     }
 }
 
-/* A page at least for every KV head, and not more than the context has. */
-static enum pkv_status share_out(struct pkvi_tier *t, uint64_t total)
+/* Slots in whole pages to every KV head, by their weights; not more than the context has. */
+static void share_out(struct pkvi_tier *t, uint64_t total, double *head)
 {
     const uint32_t heads = t->row_entries;
-    double *weight = malloc((t->sizes.global_layers + 2ull * heads) * sizeof *weight);
-    free(t->hot_pages);
-    t->hot_pages = malloc(heads * sizeof *t->hot_pages);
-    if (!weight || !t->hot_pages) {
-        free(weight);
-        return PKV_FAIL(PKV_ERR_NO_MEMORY, "slots of %u KV heads", heads);
-    }
-    double *head = weight + t->sizes.global_layers;
-    weigh(t, weight, head);
     const uint64_t most =
         total < (uint64_t)heads * t->blocks_max ? t->blocks_max : total / heads + 1;
-    pkvi_pyramid_share(head, heads, 1, (uint32_t)most, total, head + heads, t->hot_pages);
-    free(weight);
-    return PKV_OK;
+    pkvi_pyramid_share(head, heads, least_slot_pages(t), (uint32_t)most, total, head + heads,
+                       t->hot_pages);
 }
 
 void pkvi_hot_describe(struct pkvi_tier *t)
@@ -128,28 +165,59 @@ static void measure_scores(struct pkvi_tier *t)
         PKVI_TIER_LANES * t->score_lane_bytes + t->lse_bytes + pkvi_aligned(scratch);
 }
 
+/* Ring and slots of so many pages; their bytes with all that stands beside them. */
+static uint64_t divide(struct pkvi_tier *t, uint32_t pages, double *head)
+{
+    t->tail_pages = ring_pages(t, pages / t->row_entries);
+    t->sizes.quota_pages = pages;
+    t->sizes.ring_pages = t->tail_pages;
+    t->sizes.hot_pages = pages - t->tail_pages * t->row_entries;
+    share_out(t, t->sizes.hot_pages, head);
+    pkvi_hot_describe(t);
+    return (uint64_t)pages * t->unit_bytes + t->hot_state_bytes;
+}
+
+/* As many pages as so many bytes buy, not fewer than these. */
+static void buy(struct pkvi_tier *t, uint64_t bytes, uint32_t pages, double *head)
+{
+    /* The ring's pages need no room for tokens: what that leaves buys some more. */
+    const uint64_t page_bytes = t->unit_bytes + PAGE_STATE_BYTES;
+    uint64_t used = divide(t, pages, head);
+    uint32_t more = (uint32_t)((bytes - used) / page_bytes) + 1;
+    while (more > 0) {
+        used = divide(t, pages + more, head);
+        pages += used <= bytes ? more : 0;
+        more = used > bytes ? more / 2 : (uint32_t)((bytes - used) / page_bytes) + 1;
+    }
+    (void)divide(t, pages, head);
+}
+
 enum pkv_status pkvi_hot_measure(struct pkvi_tier *t, uint64_t bytes)
 {
-    struct pkvi_tier_sizes *sizes = &t->sizes;
-    const uint64_t page_bytes = t->unit_bytes + PAGE_STATE_BYTES;
-    uint32_t pages = (uint32_t)(bytes / page_bytes);
-    t->tail_pages = ring_pages(t, pages / t->row_entries);
-    sizes->quota_pages = pages;
-    const uint32_t ring = t->tail_pages * t->row_entries;
-    if (pages < ring + t->row_entries) {
+    const uint32_t layers = t->sizes.global_layers, heads = t->row_entries;
+    const uint32_t pages = (uint32_t)(bytes / (t->unit_bytes + PAGE_STATE_BYTES));
+    t->tail_pages = ring_pages(t, pages / heads);
+    if (pages < ((uint64_t)t->tail_pages + least_slot_pages(t)) * heads) {
         return PKV_ERR_RANGE;
     }
-    sizes->ring_pages = t->tail_pages;
-    sizes->hot_pages = pages - ring;
-    PKV_TRY(share_out(t, sizes->hot_pages));
-    pkvi_hot_describe(t);
-    sizes->hot_bytes = t->hot_state_bytes * t->config.sequences;
+    double *weight = malloc((layers + 2ull * heads) * sizeof *weight);
+    free(t->hot_pages);
+    t->hot_pages = malloc(heads * sizeof *t->hot_pages);
+    if (!weight || !t->hot_pages) {
+        free(weight);
+        return PKV_FAIL(PKV_ERR_NO_MEMORY, "slots of %u KV heads", heads);
+    }
+    weigh(t, weight, weight + layers);
+    buy(t, bytes, pages, weight + layers);
+    free(weight);
+    t->sizes.hot_bytes = t->hot_state_bytes * t->config.sequences;
     measure_scores(t);
     return PKV_OK;
 }
 
 uint64_t pkvi_hot_least_bytes(const struct pkvi_tier *t)
 {
-    const uint32_t ring = ring_pages(t, LEAST_RING_PAGES + 1);
-    return (uint64_t)t->row_entries * (ring + 1) * (t->unit_bytes + PAGE_STATE_BYTES);
+    const uint64_t slots = least_slot_pages(t);
+    const uint32_t ring = ring_pages(t, LEAST_RING_PAGES + (uint32_t)slots);
+    return t->row_entries * (ring + slots) * (t->unit_bytes + PAGE_STATE_BYTES);
 }

@@ -89,8 +89,9 @@ struct pkvi_tier_sizes {
     uint32_t global_layers;
 };
 
-/* Allocates nothing. PKV_ERR_RANGE: a budget below the least (sizes_out is filled in), a config
- * that counts beyond 32 bits; PKV_ERR_NO_MEMORY: host_limit_bytes does not hold the blocks. */
+/* Allocates nothing. PKV_ERR_INVALID: a recipe that cannot be; PKV_ERR_RANGE: a budget below the
+ * least (sizes_out is filled in), a config that counts beyond 32 bits; PKV_ERR_NO_MEMORY:
+ * host_limit_bytes does not hold the blocks. */
 enum pkv_status pkvi_tier_plan(const struct pkvi_tier_config *config,
                                struct pkvi_tier_sizes *sizes_out);
 

@@ -20,10 +20,10 @@ enum pkv_prompt {
 /* What becomes of a token that leaves the ring. */
 enum pkv_leave {
     PKV_LEAVE_DROP,   /* it stays in host memory */
-    PKV_LEAVE_COMPETE /* it takes the slot with the least key if its own is larger */
+    PKV_LEAVE_COMPETE /* it takes the slot with the least key if its own is larger: MASS */
 };
 
-/* What a slot's key is after the prompt. */
+/* What a slot's key is after the prompt. Only COMPETE asks for keys. */
 enum pkv_key {
     PKV_KEY_NONE,
     PKV_KEY_MASS /* key = decay * key + mean over query heads of its probability, each step */
@@ -37,18 +37,20 @@ enum pkv_pick {
     PKV_PICK_RANDOM /* any */
 };
 
+/* A tier refuses what a comment here does not allow (PKV_ERR_INVALID). */
 struct pkv_recipe {
     enum pkv_prompt prompt;
     enum pkv_leave leave;
     enum pkv_key key;
     enum pkv_pick pick;
-    uint32_t sinks;       /* first tokens, always kept */
-    uint32_t window_rows; /* WINDOW: at most so many last rows of a prompt */
-    float window_ramp;    /* weight of the last of them; of the first, 1 */
+    uint32_t sinks;       /* first tokens, always kept: a KV head has as many slots at least */
+    uint32_t window_rows; /* WINDOW: at most so many last rows of a prompt; at least 1 */
+    float window_ramp;    /* weight of the last of them, 0 to 1000; of the first, 1 */
     uint32_t pool;        /* odd: a token counts as its best neighbour does */
-    float ring_share;     /* of a sequence's pages for the ring; 0 = the recent tokens asked for */
-    float slope; /* of a linear shape over layers of its own; 0 = the one that is asked for */
-    float decay;
+    float ring_share;     /* of a sequence's pages for the ring, at most 1; 0 = what is recent */
+    float slope; /* of a linear shape over layers of its own, below 1; 0 = the one that is asked for
+                  */
+    float decay; /* MASS: above 0, at most 1 */
 };
 
 struct pkv_policy_ops {
