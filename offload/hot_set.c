@@ -151,13 +151,11 @@ static enum pkv_status fill_ring(struct pkvi_tier *t, const struct pkvi_tier_par
     struct pkvi_tier_state *state = &t->seq[part->seq].state[l];
     struct pkvi_copies copies = {.tier = t, .stream = t->compute};
     const uint32_t end = pkvi_pages_of(part->tokens + part->rows), most = t->tail_pages - 1;
-    uint32_t first = end > most ? end - most : 0;
-    first = first < state->first_page ? first : state->first_page;
-    pkvi_pages_drop(t, part->seq, l, 0, first);
-    if (state->buffered) { /* it appends to the buffer, and goes on with what it keeps */
-        first = end > most ? end - most : 0;
-    }
     const uint32_t have = state->first_page;
+    uint32_t first = end > most ? end - most : 0;
+    if (!state->buffered && have < first) { /* else it goes on with what the pass keeps */
+        first = have;
+    }
     for (uint32_t b = first; b < have; b++) {
         if (pkvi_tier_row(t, part->seq, b)[t->layer[l].head_base] == 0) {
             PKV_TRY(pkvi_pages_add(t, part->seq, l, b, b + 1));

@@ -600,8 +600,8 @@ static void unbuffer(struct pkvi_tier *t, const struct pkvi_tier_part *part, uin
     for (uint32_t i = 0; i < state->keep_count * l->info.kv_heads; i++) {
         pkvi_page_release(t, &state->kept[i]);
     }
-    pkvi_pages_drop(t, part->seq, layer, state->first_page,
-                    pkvi_pages_of(part->tokens + part->rows));
+    /* also those before, which a hot set's ring was to have */
+    pkvi_pages_drop(t, part->seq, layer, 0, pkvi_pages_of(part->tokens + part->rows));
     if (state->open_release) {
         pkv_addr *row = pkvi_tier_row(t, part->seq, state->first_page) + l->head_base;
         memcpy(row, state->open_page, l->info.kv_heads * sizeof *row);
