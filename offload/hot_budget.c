@@ -42,6 +42,12 @@ enum pkv_status pkvi_hot_check_recipe(const struct pkvi_tier_config *config)
     if (!(r->slope >= 0.0f && r->slope < 1.0f)) {
         return refuse(config, "slope, expected 0 and below 1", (double)r->slope);
     }
+    if ((uint32_t)r->pick > PKV_PICK_RANDOM ||
+        (r->pick != PKV_PICK_NONE &&
+         (r->leave != PKV_LEAVE_DROP || r->prompt == PKV_PROMPT_TAIL))) {
+        return refuse(config, "a pick asks for scores of a prompt's rows, and drops what leaves",
+                      (double)r->pick);
+    }
     if (keys && !(r->decay > 0.0f && r->decay <= 1.0f)) {
         return refuse(config, "decay, expected above 0 and at most 1", (double)r->decay);
     }

@@ -30,7 +30,7 @@ enum pkv_key {
 };
 
 /* What the slots take at every decode step anew, all of the sequence looked at: controls, which
- * read everything they do without. */
+ * read everything they do without. Not with TAIL or COMPETE. */
 enum pkv_pick {
     PKV_PICK_NONE,
     PKV_PICK_TOP,   /* what the step's own queries attend to most */
@@ -48,8 +48,7 @@ struct pkv_recipe {
     float window_ramp;    /* weight of the last of them, 0 to 1000; of the first, 1 */
     uint32_t pool;        /* odd: a token counts as its best neighbour does */
     float ring_share;     /* of a sequence's pages for the ring, at most 1; 0 = what is recent */
-    float slope; /* of a linear shape over layers of its own, below 1; 0 = the one that is asked for
-                  */
+    float slope; /* of a linear shape of its own, below 1; 0 = the shape that is asked for */
     float decay; /* MASS: above 0, at most 1 */
 };
 

@@ -1,0 +1,967 @@
+/*
+ * Hot sets under any policy. Method: random operations (prompts, steps of some sequences, cuts,
+ * forks, parking, closing, passes that are left, steps within a prompt) on a tier with a random
+ * recipe, budget and shape, beside a tier whose pages are all on the device, and a naive model
+ * (tests/support/hot_model.h). Where a pass attends to everything the bits of the two tiers are
+ * equal; else attention, keys and slots are what the model says of the slots that the device has.
+ * After every operation pages are counted.
+ */
+#include "offload/tier_impl.h"
+#include "tests/support/hot_model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/addr.h"
+
+enum {
+    LAYERS = PKVT_HOT_LAYERS,
+    CONTEXT = PKVT_HOT_CONTEXT,
+    COLS = PKVT_HOT_COLS,
+    KV_COLS = PKVT_HOT_KV_COLS,
+    SEQUENCES = 4,
+    TILES = 16,
+    SEEDS = 100,
+    OPERATIONS = 30,
+};
+
+enum mode { DENSE, EXACT, HOT, PICK };
+
+struct pass {
+    uint32_t lane, rows, count, tile_rows;
+    bool leave; /* before its end, at any unit */
+    struct pkvi_tier_part part[SEQUENCES];
+    enum mode mode[SEQUENCES];
+    struct pkv_row_span spans[TILES][SEQUENCES];
+};
+
+/* Rows of a pass, one after the other in every layer. */
+struct rows {
+    float q[LAYERS][CONTEXT * COLS], k[LAYERS][CONTEXT * KV_COLS], v[LAYERS][CONTEXT * KV_COLS];
+    float out[LAYERS][CONTEXT * COLS], plain[LAYERS][CONTEXT * COLS];
+};
+
+struct side {
+    struct pkv_device *device;
+    struct pkv_stream *compute;
+    struct pkvi_tier *tier;
+    void *scratch;
+    uint64_t scratch_bytes;
+};
+
+static struct {
+    struct pkvt_hot_shape shape;
+    struct pkv_policy_ops policy;
+    struct pkvi_tier_config config;
+    struct side hot, plain;
+    struct pkvt_hot_seq seq[SEQUENCES];
+    struct rows rows[PKVI_TIER_LANES];
+    struct pkvt_rng rng;
+} it;
+
+static struct {
+    uint32_t cases, refused, too_short, passes[4], left, competed, within, dense_again;
+    uint64_t checks;
+    double worst_gap; /* of what a budget may leave */
+} seen;
+
+static uint32_t below(uint32_t limit)
+{
+    return pkvt_rng_below(&it.rng, limit);
+}
+
+static bool one_in(uint32_t times)
+{
+    return below(times) == 0;
+}
+
+static void random_shape(void)
+{
+    struct pkvt_hot_shape *shape = &it.shape;
+    shape->layers = one_in(8) ? 1 : 2 + below(LAYERS - 1);
+    shape->kv_type = one_in(2) ? PKV_KV_F16 : PKV_KV_F32;
+    shape->softcap = one_in(4) ? 5.0f : 0.0f;
+    shape->scale = 0.3f;
+    const bool alike = !one_in(3);
+    for (uint32_t l = 0; l < shape->layers; l++) {
+        struct pkv_layer_info *info = &shape->layer[l];
+        *info = (struct pkv_layer_info){.kind = PKV_LAYER_GLOBAL};
+        do {
+            info->kv_heads = 1 + below(PKVT_HOT_HEADS);
+            info->head_dim = 8u << below(3);
+            info->heads = info->kv_heads * (1 + below(4));
+        } while (info->heads * info->head_dim > COLS || info->kv_heads * info->head_dim > KV_COLS);
+        if (alike && l > 0) {
+            *info = shape->layer[0];
+            info->kind = PKV_LAYER_GLOBAL;
+        }
+        if (l > 0 && one_in(3)) {
+            info->kind = PKV_LAYER_SLIDING;
+            info->window = 8 + below(100);
+        }
+    }
+}
+
+static void spoil(struct pkv_recipe *recipe)
+{
+    static const float odd[] = {0.0f, -0.1f, 1.01f, 1e30f, NAN, INFINITY};
+    switch (below(10)) {
+    case 0:
+        recipe->decay = odd[below(6)];
+        break;
+    case 1:
+        recipe->ring_share = odd[below(6)];
+        break;
+    case 2:
+        recipe->window_ramp = odd[below(6)];
+        break;
+    case 3:
+        recipe->pool = 2 * below(4);
+        break;
+    case 4:
+        recipe->window_rows = 0;
+        break;
+    case 5:
+        recipe->prompt = (enum pkv_prompt)3;
+        break;
+    case 6:
+        recipe->leave = (enum pkv_leave)2;
+        break;
+    case 7:
+        recipe->pick = (enum pkv_pick)(1 + below(3));
+        break;
+    case 8:
+        recipe->prompt = PKV_PROMPT_TAIL;
+        break;
+    default:
+        recipe->key = (enum pkv_key)2;
+    }
+}
+
+static void random_recipe(void)
+{
+    static const char *const names[] = {"window",         "h2o",    "snapkv",
+                                        "pivot-norecall", "oracle", "random"};
+    static const float decays[] = {1.0f, 0.9f, 0.5f, 0.99f};
+    const struct pkv_policy_ops *known = pkv_policy_find(names[below(6)]);
+    assert_non_null(known);
+    it.policy = *known;
+    if (!one_in(3)) {
+        it.policy.name = "random";
+        it.policy.recipe =
+            (struct pkv_recipe){.prompt = (enum pkv_prompt)below(3),
+                                .leave = (enum pkv_leave)below(2),
+                                .key = (enum pkv_key)below(2),
+                                .sinks = one_in(8) ? 10 + below(90) : below(10),
+                                .window_rows = 1 + below(one_in(2) ? 64 : 4),
+                                .window_ramp = one_in(2) ? 1.0f : 0.25f * (float)below(13),
+                                .pool = 1 + 2 * below(4),
+                                .ring_share = one_in(2) ? 0.0f : 0.125f * (float)(1 + below(8)),
+                                .decay = decays[below(4)]};
+        if (one_in(6)) {
+            it.policy.recipe.pick = (enum pkv_pick)(1 + below(2));
+            it.policy.recipe.leave = PKV_LEAVE_DROP;
+            it.policy.recipe.prompt = (enum pkv_prompt)(1 + below(2));
+        }
+        if (!one_in(16)) {
+            const bool competes = it.policy.recipe.leave == PKV_LEAVE_COMPETE;
+            it.policy.recipe.key = competes ? PKV_KEY_MASS : PKV_KEY_NONE;
+        }
+        if (one_in(16)) {
+            spoil(&it.policy.recipe);
+        }
+    }
+    it.shape.recipe = it.policy.recipe;
+}
+
+/* What a recipe may be. */
+static bool is_sound(const struct pkv_recipe *r)
+{
+    const bool mass = r->key == PKV_KEY_MASS, window = r->prompt == PKV_PROMPT_WINDOW;
+    const bool picks = r->pick != PKV_PICK_NONE;
+    return (!picks || (r->leave == PKV_LEAVE_DROP && r->prompt != PKV_PROMPT_TAIL)) &&
+           (uint32_t)r->pick < 3 && mass == (r->leave == PKV_LEAVE_COMPETE) &&
+           (!mass || (r->decay > 0 && r->decay <= 1)) && r->ring_share >= 0 && r->ring_share <= 1 &&
+           r->pool % 2 == 1 &&
+           (!window || (r->window_rows > 0 && r->window_ramp >= 0 && r->window_ramp <= 1000)) &&
+           (uint32_t)r->prompt < 3 && (uint32_t)r->leave < 2 && (uint32_t)r->key < 2;
+}
+
+static void random_config(void)
+{
+    const struct pkvt_hot_shape *shape = &it.shape;
+    it.config = (struct pkvi_tier_config){
+        .layer = shape->layer,
+        .layers = shape->layers,
+        .context_tokens = (one_in(8) ? 300 : 500) + below(CONTEXT - 500 + 1),
+        .sequences = 1 + below(3),
+        .parked = below(2),
+        .step_rows = 48 + below(100),
+        .kv_type = shape->kv_type,
+        .host = true,
+        .budget_bytes = 1,
+        .recent = below(one_in(3) ? 100 : 33),
+        .policy = &it.policy,
+        .threads = 1 + below(2),
+        .check_steps = one_in(3) ? 1 + below(3) : 0,
+    };
+    it.config.pass_rows = one_in(2) ? it.config.context_tokens : it.config.step_rows + below(200);
+    it.config.pass_rows = it.config.pass_rows < it.config.context_tokens ? it.config.pass_rows
+                                                                         : it.config.context_tokens;
+}
+
+static uint32_t global_heads(void)
+{
+    uint32_t heads = 0;
+    for (uint32_t l = 0; l < it.shape.layers; l++) {
+        heads += it.shape.layer[l].kind == PKV_LAYER_GLOBAL ? it.shape.layer[l].kv_heads : 0;
+    }
+    return heads;
+}
+
+/* What a budget buys is as much as it can, and not more. */
+static void check_plan(const struct pkvi_tier_sizes *sizes)
+{
+    const uint32_t n = it.config.sequences;
+    uint64_t block = 0;
+    for (uint32_t l = 0; l < it.shape.layers; l++) {
+        const struct pkv_layer_info *info = &it.shape.layer[l];
+        const uint64_t page =
+            PKV_PAGE_TOKENS * pkvi_kv_entry_bytes(it.shape.kv_type, info->head_dim);
+        block = info->kind == PKV_LAYER_GLOBAL && page > block ? page : block;
+    }
+    const uint64_t pool = sizes->quota_pages * block; /* a page comes with keys and tokens */
+    const uint64_t one_layers = (block + 8 * PKV_PAGE_TOKENS) * global_heads();
+    assert_int_equal(sizes->pool_bytes, pool * n);
+    assert_int_equal(sizes->quota_pages, sizes->ring_pages * global_heads() + sizes->hot_pages);
+    const uint64_t used = (sizes->pool_bytes + sizes->hot_bytes + sizes->staging_bytes + n - 1) / n;
+    const uint64_t budget = it.config.budget_bytes, slack = budget / 200;
+    PKVT_HOT_CHECK(used <= budget, "%llu bytes for a budget of %llu", (unsigned long long)used,
+                   (unsigned long long)budget);
+    const uint64_t allowed = slack > one_layers ? slack : one_layers;
+    const double gap = (double)(budget - used) / (double)allowed;
+    seen.worst_gap = gap > seen.worst_gap ? gap : seen.worst_gap;
+    PKVT_HOT_CHECK(gap <= 1, "%llu bytes for a budget of %llu, %s of %u pages (%u of a ring)",
+                   (unsigned long long)used, (unsigned long long)budget, it.policy.name,
+                   sizes->quota_pages, sizes->ring_pages);
+}
+
+/* A budget between the least one and all; false: a context so short that it is all or nothing. */
+static bool random_budget(void)
+{
+    struct pkvi_tier_sizes sizes;
+    assert_status(pkvi_tier_plan(&it.config, &sizes), PKV_ERR_RANGE);
+    const uint64_t least = sizes.least_bytes, full = sizes.full_bytes;
+    assert_true(least > 1 && least <= full);
+    it.config.budget_bytes = least - 1;
+    assert_status(pkvi_tier_plan(&it.config, &sizes), PKV_ERR_RANGE);
+    assert_int_equal(sizes.least_bytes, least);
+    it.config.budget_bytes = full;
+    assert_ok(pkvi_tier_plan(&it.config, &sizes));
+    assert_int_equal(sizes.hot_pages, 0);
+    if (least == full) {
+        return false;
+    }
+    it.config.budget_bytes = full - 1;
+    assert_ok(pkvi_tier_plan(&it.config, &sizes));
+    check_plan(&sizes);
+    const uint64_t more = (full - least) / (one_in(2) ? 1 : 8);
+    it.config.budget_bytes = least + (one_in(4) ? 0 : pkvt_rng_u64(&it.rng) % more);
+    assert_ok(pkvi_tier_plan(&it.config, &sizes));
+    check_plan(&sizes);
+    return true;
+}
+
+static void open_side(struct side *side, const struct pkvi_tier_config *config,
+                      enum pkv_schedule schedule)
+{
+    struct pkv_device_config device = pkv_device_config_default();
+    device.threads = it.config.threads;
+    device.schedule = schedule;
+    device.schedule_seed = pkvt_hot_at.seed;
+    device.schedule_first = below(4);
+    side->tier = NULL;
+    side->scratch_bytes = 0;
+    assert_ok(pkv_device_open("cpu", &device, &side->device));
+    assert_ok(pkvi_stream_open(side->device, PKV_COMPUTE, NULL, &side->compute));
+    assert_ok(pkvi_tier_open(side->device, config, side->compute, &side->tier));
+    for (uint32_t l = 0; l < config->layers; l++) {
+        const struct pkv_layer_info *info = &config->layer[l];
+        const uint64_t bytes =
+            pkvi_attend_scratch_bytes(config->step_rows, config->context_tokens, info->heads,
+                                      info->kv_heads, info->head_dim, device.threads);
+        side->scratch_bytes = bytes > side->scratch_bytes ? bytes : side->scratch_bytes;
+    }
+    side->scratch = aligned_alloc(64, (side->scratch_bytes + 63) / 64 * 64);
+    assert_non_null(side->scratch);
+}
+
+static void close_side(struct side *side)
+{
+    assert_ok(pkvi_stream_sync(side->compute));
+    pkvi_tier_close(side->tier);
+    pkvi_stream_close(side->compute);
+    pkv_device_close(side->device);
+    free(side->scratch);
+}
+
+static void open_tiers(void)
+{
+    static const enum pkv_schedule schedules[] = {PKV_SCHEDULE_WORKERS, PKV_SCHEDULE_RANDOM,
+                                                  PKV_SCHEDULE_LAZY, PKV_SCHEDULE_ADVERSARIAL};
+    struct pkvi_tier_config plain = it.config;
+    plain.sequences = it.config.sequences + it.config.parked;
+    plain.parked = 0;
+    plain.host = false;
+    plain.budget_bytes = 0;
+    plain.policy = NULL;
+    open_side(&it.hot, &it.config, schedules[below(4)]);
+    open_side(&it.plain, &plain, PKV_SCHEDULE_WORKERS);
+}
+
+static bool open_case(uint64_t seed)
+{
+    pkvt_hot_at = (struct pkvt_hot_at){.seed = seed, .what = "open"};
+    it.rng.state = seed * 7919 + 11;
+    for (uint32_t s = 0; s < SEQUENCES; s++) {
+        it.seq[s].open = false;
+    }
+    random_shape();
+    random_recipe();
+    random_config();
+    if (!is_sound(&it.policy.recipe)) {
+        struct pkvi_tier_sizes sizes;
+        assert_status(pkvi_tier_plan(&it.config, &sizes), PKV_ERR_INVALID);
+        assert_non_null(strstr(pkv_error_text(), it.policy.name));
+        seen.refused++;
+        return false;
+    }
+    if (!random_budget()) {
+        seen.too_short++;
+        return false;
+    }
+    open_tiers();
+    return true;
+}
+
+/* ---- a pass ---- */
+
+static void random_rows(struct rows *rows, uint32_t count)
+{
+    for (uint32_t l = 0; l < it.shape.layers; l++) {
+        const struct pkv_layer_info *info = &it.shape.layer[l];
+        const uint32_t cols = info->heads * info->head_dim, kv = info->kv_heads * info->head_dim;
+        for (uint32_t i = 0; i < count * cols; i++) {
+            rows->q[l][i] = pkvt_rng_uniform(&it.rng, -2.0f, 2.0f);
+        }
+        for (uint32_t i = 0; i < count * kv; i++) {
+            rows->k[l][i] = pkvt_rng_uniform(&it.rng, -2.0f, 2.0f);
+            rows->v[l][i] = pkvt_rng_uniform(&it.rng, -1.0f, 1.0f);
+        }
+        memset(rows->out[l], 0xff, count * cols * sizeof(float));
+        memset(rows->plain[l], 0xff, count * cols * sizeof(float));
+    }
+}
+
+/* Spans of every row tile: several sequences only in passes of one. */
+static void write_spans(struct pass *pass)
+{
+    for (uint32_t at = 0, tile = 0; at < pass->rows; at += pass->tile_rows, tile++) {
+        uint32_t first = 0;
+        for (uint32_t p = 0; p < pass->count; p++) {
+            const uint32_t left = pass->part[p].rows - at;
+            const uint32_t rows = left < pass->tile_rows ? left : pass->tile_rows;
+            pass->spans[tile][p] =
+                (struct pkv_row_span){.view = pass->part[p].seq,
+                                      .first_row = first,
+                                      .rows = rows,
+                                      .first_position = pass->part[p].tokens + at};
+            first += rows;
+        }
+    }
+}
+
+static void attend(struct side *side, const struct pass *pass, uint32_t l, uint32_t tile,
+                   bool plain)
+{
+    const struct pkv_layer_info *info = &it.shape.layer[l];
+    const uint32_t cols = info->heads * info->head_dim, kv = info->kv_heads * info->head_dim;
+    const uint32_t first = tile * pass->tile_rows, left = pass->rows - first;
+    const uint32_t count = left < pass->tile_rows ? left : pass->tile_rows;
+    struct rows *rows = &it.rows[pass->lane];
+    const struct pkv_row_span *spans = pass->spans[tile];
+    struct pkvi_tier_rows args = {
+        .layer = l, .row_tile = tile, .last_tile = count == left, .host_spans = spans};
+    args.append = (struct pkv_args_append){.k = pkvi_addr(rows->k[l] + first * kv),
+                                           .v = pkvi_addr(rows->v[l] + first * kv),
+                                           .spans = pkvi_addr(spans),
+                                           .kv_type = it.shape.kv_type,
+                                           .span_count = pass->count,
+                                           .rows = count,
+                                           .kv_heads = info->kv_heads,
+                                           .head_dim = info->head_dim,
+                                           .k_stride = kv,
+                                           .v_stride = kv};
+    float *out = plain ? rows->plain[l] : rows->out[l];
+    args.attend = (struct pkv_args_attend){
+        .q = pkvi_addr(rows->q[l] + first * cols),
+        .spans = pkvi_addr(spans),
+        .out = {.cols = cols, .f32 = pkvi_addr(out + first * cols)},
+        .scratch = pkvi_addr(side->scratch),
+        .scratch_bytes = side->scratch_bytes,
+        .kv_type = it.shape.kv_type,
+        .scale = it.shape.scale,
+        .softcap = it.shape.softcap,
+        .span_count = pass->count,
+        .rows = count,
+        .heads = info->heads,
+        .kv_heads = info->kv_heads,
+        .head_dim = info->head_dim,
+        .window = info->kind == PKV_LAYER_SLIDING ? info->window : 0,
+        .q_stride = cols,
+    };
+    assert_ok(pkvi_tier_attend(side->tier, &args));
+}
+
+static bool fits(uint32_t tokens)
+{
+    return global_heads() * pkvi_pages_of(tokens) <= it.hot.tier->sizes.quota_pages;
+}
+
+static enum mode mode_of(const struct pkvi_tier_part *part)
+{
+    if (fits(part->tokens + part->rows)) {
+        return DENSE;
+    }
+    if (part->rows > PKV_PAGE_TOKENS || part->exact) {
+        return EXACT;
+    }
+    return it.policy.recipe.pick != PKV_PICK_NONE ? PICK : it.seq[part->seq].placed ? HOT : EXACT;
+}
+
+/* ---- what a pass left ---- */
+
+static void read_set(uint32_t s, uint32_t l, uint32_t head, struct pkvt_hot_set *set_out)
+{
+    const struct pkvi_tier *t = it.hot.tier;
+    const struct pkv_kv_view view = pkvi_hot_view(t, s, l);
+    const uint32_t slots = t->layer[l].hot_slots, heads = t->layer[l].info.kv_heads;
+    const float *score = PKV_AT(const float, view.score);
+    const int32_t *token = (const int32_t *)(const void *)(score + heads * view.score_stride);
+    set_out->slots = slots;
+    set_out->first = PKV_AT(const uint32_t, view.first_key)[head];
+    set_out->ring_first = t->seq[s].state[l].ring_first;
+    set_out->ring_end = pkvi_pages_of(it.seq[s].tokens);
+    assert_int_equal(view.key_shift, set_out->ring_first * PKV_PAGE_TOKENS - slots);
+    memcpy(set_out->token, token + head * slots, slots * sizeof *token);
+    memcpy(set_out->score, score + head * view.score_stride, view.score_stride * sizeof *score);
+}
+
+/* Pages of the ring: as many as there is room for, of the latest. */
+static void check_ring(const struct pkvt_hot_seq *seq, const struct pkvt_hot_rows *rows,
+                       const struct pkvt_hot_set *now, enum mode mode)
+{
+    const uint32_t most = it.hot.tier->sizes.ring_pages, first = now->ring_first;
+    const uint32_t end = pkvi_pages_of(rows->first + rows->rows);
+    const uint32_t last = seq->set[rows->layer][0].ring_first;
+    if (mode == HOT) {
+        PKVT_HOT_CHECK(first == (end - last > most ? end - most : last),
+                       "the ring begins with page %u, before with %u, and ends before %u", first,
+                       last, end);
+        seen.competed += first > last;
+    } else {
+        PKVT_HOT_CHECK(end - first == most || end - first == most - 1,
+                       "the ring has pages %u to %u", first, end);
+    }
+    PKVT_HOT_CHECK(
+        (first + 1) * PKV_PAGE_TOKENS + it.config.recent <= rows->first + 1 + PKV_PAGE_TOKENS ||
+            it.policy.recipe.ring_share > 0 || mode != HOT,
+        "fewer than %u recent tokens: from page %u, at %u", it.config.recent, first, rows->first);
+}
+
+static void check_layer(struct pkvt_hot_seq *seq, uint32_t s, const struct pkvt_hot_rows *rows,
+                        enum mode mode)
+{
+    struct pkvt_hot_set now[PKVT_HOT_HEADS];
+    const struct pkvi_tier_layer *layer = &it.hot.tier->layer[rows->layer];
+    pkvt_hot_at.layer = rows->layer;
+    if (mode == DENSE) {
+        pkvt_hot_check_all(&it.shape, seq, rows);
+        assert_int_equal(it.hot.tier->seq[s].state[rows->layer].first_page, 0);
+        return;
+    }
+    for (uint32_t h = 0; h < layer->info.kv_heads; h++) {
+        const uint32_t room = it.hot.tier->hot_pages[layer->head_base + h] * PKV_PAGE_TOKENS;
+        pkvt_hot_at.head = h;
+        read_set(s, rows->layer, h, &now[h]);
+        if (h == 0) {
+            check_ring(seq, rows, &now[h], mode);
+        }
+        if (mode == HOT) {
+            pkvt_hot_check_step(&it.shape, seq, rows, h, room, &now[h]);
+        } else {
+            pkvt_hot_check_placed(&it.shape, seq, rows, h, room, mode == PICK, &now[h]);
+        }
+    }
+}
+
+static void check_part(const struct pass *pass, uint32_t p, uint32_t first_row)
+{
+    const struct pkvi_tier_part *part = &pass->part[p];
+    struct pkvt_hot_seq *seq = &it.seq[part->seq];
+    struct rows *all = &it.rows[pass->lane];
+    const enum mode mode = pass->mode[p];
+    seq->tokens = part->tokens + part->rows;
+    seq->high = seq->tokens > seq->high ? seq->tokens : seq->high;
+    pkvt_hot_at.seq = part->seq;
+    seen.passes[mode]++;
+    assert_int_equal(it.hot.tier->seq[part->seq].placed, mode != DENSE);
+    for (uint32_t l = 0; l < it.shape.layers; l++) {
+        const struct pkv_layer_info *info = &it.shape.layer[l];
+        const uint32_t cols = info->heads * info->head_dim, kv = info->kv_heads * info->head_dim;
+        const size_t at = (size_t)first_row * cols, bytes = part->rows * cols * sizeof(float);
+        const struct pkvt_hot_rows rows = {.layer = l,
+                                           .first = part->tokens,
+                                           .rows = part->rows,
+                                           .q = all->q[l] + at,
+                                           .k = all->k[l] + (size_t)first_row * kv,
+                                           .v = all->v[l] + (size_t)first_row * kv,
+                                           .out = all->out[l] + at};
+        pkvt_hot_keep(&it.shape, seq, &rows);
+        if (mode <= EXACT || info->kind == PKV_LAYER_SLIDING) {
+            PKVT_HOT_CHECK(memcmp(all->out[l] + at, all->plain[l] + at, bytes) == 0,
+                           "layer %u: other bits than with all pages on the device", l);
+        }
+        if (info->kind == PKV_LAYER_GLOBAL) {
+            check_layer(seq, part->seq, &rows, mode);
+        }
+    }
+    seen.dense_again += mode == DENSE && seq->was_hot;
+    seq->was_hot = mode != DENSE;
+    seq->placed = mode != DENSE;
+}
+
+static uint32_t in_pool(const pkv_addr *pages, uint32_t count)
+{
+    const struct pkvi_tier *t = it.hot.tier;
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        found += pages[i] >= t->pool && pages[i] < t->pool + t->sizes.pool_bytes;
+    }
+    return found;
+}
+
+/* Pages that a sequence has a share in. */
+static uint32_t pages_of(uint32_t s)
+{
+    const struct pkvi_tier *t = it.hot.tier;
+    uint32_t pages = in_pool(pkvi_tier_row(t, s, 0), t->blocks_max * t->row_entries);
+    for (uint32_t l = 0; l < it.shape.layers; l++) {
+        const struct pkvi_tier_layer *layer = &t->layer[l];
+        const struct pkvi_tier_state *state = &t->seq[s].state[l];
+        const uint32_t heads = layer->info.kv_heads;
+        if (!layer->global) {
+            continue;
+        }
+        for (uint32_t b = 0; b < state->first_page && !state->buffered; b++) {
+            PKVT_HOT_CHECK(in_pool(pkvi_tier_row(t, s, b) + layer->head_base, heads) == 0,
+                           "sequence %u, layer %u: page %u, before the first", s, l, b);
+        }
+        const pkv_addr at = t->hot_table + ((uint64_t)s * t->hot_entries + layer->hot_base) * 8;
+        const pkv_addr *slots = PKV_AT(const pkv_addr, t->upload + (at - t->tables));
+        const uint32_t filled = in_pool(slots, layer->hot_slots / PKV_PAGE_TOKENS * heads);
+        uint32_t want = 0;
+        for (uint32_t h = 0; h < heads; h++) {
+            want += t->hot_pages[layer->head_base + h];
+        }
+        PKVT_HOT_CHECK(filled == (it.seq[s].placed ? want : 0), "sequence %u: %u pages of slots", s,
+                       filled);
+        pages += filled;
+        if (state->buffered) {
+            pages += state->keep_count * heads + (state->open_release ? heads : 0);
+        }
+    }
+    return pages;
+}
+
+static void check_pages(void)
+{
+    const struct pkvi_tier *t = it.hot.tier;
+    uint64_t owners = 0, total = 0;
+    for (uint32_t s = 0; s < t->slots; s++) {
+        const uint32_t pages = pages_of(s);
+        const bool any = it.seq[s].open && !it.seq[s].parked;
+        PKVT_HOT_CHECK(pages <= (any ? t->sizes.quota_pages : 0), "sequence %u has %u pages of %u",
+                       s, pages, t->sizes.quota_pages);
+        owners += pages;
+    }
+    for (uint32_t i = 0; i < t->pages.count; i++) {
+        total += t->pages.refs[i];
+    }
+    PKVT_HOT_CHECK(owners == total, "%llu shares in pages, sequences know of %llu",
+                   (unsigned long long)total, (unsigned long long)owners);
+}
+
+/* ---- operations ---- */
+
+static void sync(void)
+{
+    assert_ok(pkvi_stream_sync(it.hot.compute));
+    assert_ok(pkvi_stream_sync(it.plain.compute));
+}
+
+static void truncate_both(uint32_t s, uint32_t tokens)
+{
+    assert_ok(pkvi_tier_seq_truncate(it.hot.tier, s, tokens));
+    assert_ok(pkvi_tier_seq_truncate(it.plain.tier, s, tokens));
+    it.seq[s].tokens = tokens;
+    it.seq[s].high = tokens > 0 ? it.seq[s].high : 0;
+    it.seq[s].placed = false;
+}
+
+/* The pass is left: its sequences are as they were, but for hot sets. */
+static void leave_pass(const struct pass *pass)
+{
+    sync();
+    assert_ok(pkvi_tier_abort(it.hot.tier));
+    assert_ok(pkvi_tier_abort(it.plain.tier));
+    for (uint32_t p = 0; p < pass->count; p++) {
+        const struct pkvi_tier_part *part = &pass->part[p];
+        struct pkvt_hot_seq *seq = &it.seq[part->seq];
+        const uint32_t high = part->tokens + part->rows;
+        seq->placed = false;
+        seq->high = high > seq->high ? high : seq->high;
+        if (!pkvi_tier_rings_hold(&it.config, seq->high, part->tokens)) {
+            truncate_both(part->seq, 0);
+        }
+    }
+    seen.left++;
+}
+
+static void run_pass(struct pass *pass, const struct pass *around);
+
+static bool in_pass(const struct pass *pass, uint32_t s)
+{
+    for (uint32_t p = 0; pass && p < pass->count; p++) {
+        if (pass->part[p].seq == s) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint32_t room_of(uint32_t s)
+{
+    return it.config.context_tokens - it.seq[s].tokens;
+}
+
+/* A step of some sequences, at most `most` rows each. */
+static void random_step(const struct pass *around, uint32_t most)
+{
+    static struct pass steps[PKVI_TIER_LANES];
+    struct pass *pass = &steps[around != NULL];
+    *pass = (struct pass){.tile_rows = it.config.step_rows, .leave = one_in(30)};
+    for (uint32_t s = 0; s < SEQUENCES && pass->count < it.config.sequences; s++) {
+        const uint32_t rows = 1 + below(most);
+        if (it.seq[s].open && !it.seq[s].parked && !in_pass(around, s) && rows <= room_of(s) &&
+            pass->rows + rows <= it.config.step_rows && !one_in(4)) {
+            pass->part[pass->count++] =
+                (struct pkvi_tier_part){.seq = s, .tokens = it.seq[s].tokens, .rows = rows};
+            pass->rows += rows;
+        }
+    }
+    if (pass->count > 0) {
+        run_pass(pass, around);
+    }
+}
+
+/* Units of the pass; between those of a prompt, steps of others. False: it was left. */
+static bool run_units(const struct pass *pass, const struct pass *around)
+{
+    const uint32_t tiles = (pass->rows + pass->tile_rows - 1) / pass->tile_rows;
+    const uint32_t units = tiles * it.shape.layers;
+    const uint32_t leave_at = pass->leave ? below(units + 1) : UINT32_MAX;
+    for (uint32_t u = 0; u <= units; u++) {
+        if (u == leave_at) {
+            leave_pass(pass);
+            return false;
+        }
+        if (u == units) {
+            break;
+        }
+        attend(&it.hot, pass, u / tiles, u % tiles, false);
+        attend(&it.plain, pass, u / tiles, u % tiles, true);
+        if (pass->lane == 1 && !around && one_in(3)) {
+            sync();
+            random_step(pass, one_in(2) ? 1 : PKV_PAGE_TOKENS);
+            pkvi_tier_select(it.hot.tier, 1);
+            pkvi_tier_select(it.plain.tier, 1);
+            seen.within++;
+        }
+    }
+    return true;
+}
+
+static void run_pass(struct pass *pass, const struct pass *around)
+{
+    for (uint32_t p = 0; p < pass->count; p++) {
+        pass->mode[p] = mode_of(&pass->part[p]);
+    }
+    random_rows(&it.rows[pass->lane], pass->rows);
+    write_spans(pass);
+    pkvi_tier_select(it.hot.tier, pass->lane);
+    pkvi_tier_select(it.plain.tier, pass->lane);
+    assert_ok(pkvi_tier_begin(it.hot.tier, pass->part, pass->count));
+    assert_ok(pkvi_tier_begin(it.plain.tier, pass->part, pass->count));
+    if (!run_units(pass, around)) {
+        return;
+    }
+    assert_ok(pkvi_tier_end(it.hot.tier));
+    assert_ok(pkvi_tier_end(it.plain.tier));
+    sync();
+    for (uint32_t p = 0, row = 0; p < pass->count; p++) {
+        check_part(pass, p, row);
+        row += pass->part[p].rows;
+    }
+}
+
+static uint32_t pick(bool parked)
+{
+    const uint32_t first = below(SEQUENCES);
+    for (uint32_t i = 0; i < SEQUENCES; i++) {
+        const uint32_t s = (first + i) % SEQUENCES;
+        if (it.seq[s].open && it.seq[s].parked == parked) {
+            return s;
+        }
+    }
+    return SEQUENCES;
+}
+
+static uint32_t active(void)
+{
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < SEQUENCES; s++) {
+        count += it.seq[s].open && !it.seq[s].parked;
+    }
+    return count;
+}
+
+static uint32_t closed(void)
+{
+    uint32_t s = 0;
+    while (s < it.config.sequences + it.config.parked && it.seq[s].open) {
+        s++;
+    }
+    return s < it.config.sequences + it.config.parked ? s : SEQUENCES;
+}
+
+static void prompt(uint32_t s, uint32_t rows, uint32_t lane, bool exact, bool leave)
+{
+    static struct pass pass;
+    pass = (struct pass){
+        .lane = lane,
+        .rows = rows,
+        .count = 1,
+        .tile_rows = it.config.step_rows,
+        .leave = leave,
+        .part = {{.seq = s, .tokens = it.seq[s].tokens, .rows = rows, .exact = exact}}};
+    run_pass(&pass, NULL);
+    pkvi_tier_select(it.hot.tier, 0);
+    pkvi_tier_select(it.plain.tier, 0);
+}
+
+static void random_prompt(void)
+{
+    const uint32_t s = pick(false);
+    if (s == SEQUENCES) {
+        return;
+    }
+    const uint32_t most = it.config.pass_rows < room_of(s) ? it.config.pass_rows : room_of(s);
+    if (most > 0) {
+        const uint32_t rows = 1 + below(one_in(3) && most > 80 ? 80 : most);
+        prompt(s, rows, !one_in(3), !one_in(4), one_in(5));
+    }
+}
+
+static void random_cut(void)
+{
+    const uint32_t s = pick(one_in(4));
+    if (s == SEQUENCES) {
+        return;
+    }
+    const uint32_t any = below(it.seq[s].tokens + 1), to = one_in(4) ? any / 32 * 32 : any;
+    if (pkvi_tier_check_cut(&it.config, it.seq[s].tokens, it.seq[s].high, to) == PKV_OK) {
+        truncate_both(s, to);
+    }
+}
+
+static void random_open(void)
+{
+    const uint32_t s = closed();
+    if (s < SEQUENCES && active() < it.config.sequences) {
+        assert_ok(pkvi_tier_seq_open(it.hot.tier, s));
+        assert_ok(pkvi_tier_seq_open(it.plain.tier, s));
+        it.seq[s].open = true;
+        it.seq[s].parked = it.seq[s].placed = false;
+        it.seq[s].was_hot = false;
+        it.seq[s].tokens = it.seq[s].high = 0;
+    }
+}
+
+static void close_both(uint32_t s)
+{
+    pkvi_tier_seq_close(it.hot.tier, s);
+    pkvi_tier_seq_close(it.plain.tier, s);
+    it.seq[s].open = it.seq[s].parked = it.seq[s].placed = false;
+}
+
+static void random_fork(void)
+{
+    const uint32_t from = pick(false), to = closed();
+    if (from < SEQUENCES && to < SEQUENCES && active() < it.config.sequences) {
+        assert_ok(pkvi_tier_seq_fork(it.hot.tier, from, to));
+        assert_ok(pkvi_tier_seq_fork(it.plain.tier, from, to));
+        it.seq[to] = it.seq[from];
+        it.seq[to].placed = false;
+    }
+}
+
+static void random_park(void)
+{
+    const uint32_t parked = pick(true), s = pick(false);
+    if (parked < SEQUENCES) {
+        if (active() < it.config.sequences) {
+            assert_ok(pkvi_tier_seq_unpark(it.hot.tier, parked));
+            it.seq[parked].parked = false;
+        }
+    } else if (s < SEQUENCES && it.config.parked > 0) {
+        assert_ok(pkvi_tier_seq_park(it.hot.tier, s));
+        it.seq[s].parked = true;
+        it.seq[s].placed = false;
+    }
+}
+
+static void random_steps(void)
+{
+    const uint32_t steps = one_in(3) ? 40 : 4, most = one_in(2) ? 1 : 1 + below(PKV_PAGE_TOKENS);
+    for (uint32_t i = 0; i < steps; i++) {
+        random_step(NULL, one_in(20) ? it.config.step_rows : most);
+    }
+}
+
+static void random_operation(void)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+        uint32_t weight;
+    } all[] = {{"prompt", random_prompt, 5}, {"steps", random_steps, 8}, {"cut", random_cut, 2},
+               {"open", random_open, 2},     {"fork", random_fork, 2},   {"park", random_park, 2}};
+    uint32_t at = below(21), i = 0;
+    while (at >= all[i].weight) {
+        at -= all[i++].weight;
+    }
+    pkvt_hot_at.what = all[i].name;
+    all[i].run();
+    const uint32_t s = i == 3 && one_in(2) ? pick(one_in(4)) : SEQUENCES;
+    if (s < SEQUENCES) {
+        close_both(s);
+    }
+    check_pages();
+}
+
+static void close_case(void)
+{
+    for (uint32_t s = 0; s < SEQUENCES; s++) {
+        if (it.seq[s].open) {
+            close_both(s);
+        }
+    }
+    check_pages();
+    assert_int_equal(it.hot.tier->pages.free_count, it.hot.tier->pages.count);
+    assert_int_equal(it.hot.tier->blocks.free_count, it.hot.tier->blocks.count);
+    assert_int_equal(it.hot.tier->shares.free_count, it.hot.tier->shares.count);
+    struct pkv_kv_report report;
+    pkvi_tier_report(it.hot.tier, &report);
+    seen.checks += report.checks;
+    assert_int_equal(report.check_differences, 0);
+    assert_true(report.checks == 0 ||
+                (report.check_least_coverage >= 0 && report.check_least_coverage < 1.0001));
+    close_side(&it.hot);
+    close_side(&it.plain);
+}
+
+static void run_case(uint64_t seed)
+{
+    if (!open_case(seed)) {
+        return;
+    }
+    seen.cases++;
+    random_open();
+    for (uint32_t i = 0; i < OPERATIONS; i++) {
+        pkvt_hot_at.operation = i;
+        random_operation();
+    }
+    close_case();
+}
+
+static void test_hot_set__random_operations__are_what_the_recipe_says(void **state)
+{
+    (void)state;
+    const char *only = getenv("PKVT_SEED");
+    for (uint64_t seed = only ? strtoull(only, NULL, 10) : 0;
+         seed < (only             ? strtoull(only, NULL, 10) + 1
+                 : PKVT_SANITIZED ? SEEDS / 10
+                                  : SEEDS);
+         seed++) {
+        run_case(seed);
+    }
+    printf(
+        "%u cases, %u recipes refused, %u contexts too short; passes: %u dense, %u exact, %u hot, "
+        "%u picked, %u left, %u within prompts; pages left rings in %u, dense again %u, "
+        "self-checks %llu; budgets fall short by %.2f of what they may\n",
+        seen.cases, seen.refused, seen.too_short, seen.passes[DENSE], seen.passes[EXACT],
+        seen.passes[HOT], seen.passes[PICK], seen.left, seen.within, seen.competed,
+        seen.dense_again, (unsigned long long)seen.checks, seen.worst_gap);
+    assert_true(only || (seen.passes[HOT] > 100 && seen.passes[PICK] > 0 && seen.competed > 0));
+}
+
+/* A short prompt that is left gives the pages back that it loaded for its ring: a long one needs
+ * them. */
+static void test_hot_set__short_prompt_left__its_ring_is_given_back(void **state)
+{
+    (void)state;
+    pkvt_hot_at = (struct pkvt_hot_at){.what = "short prompt left"};
+    it.rng.state = 3;
+    it.policy = *pkv_policy_find("snapkv");
+    it.shape = (struct pkvt_hot_shape){.layers = 2, .scale = 0.3f, .recipe = it.policy.recipe};
+    for (uint32_t l = 0; l < 2; l++) {
+        it.shape.layer[l] = (struct pkv_layer_info){
+            .kind = PKV_LAYER_GLOBAL, .heads = 4, .kv_heads = 2, .head_dim = 16};
+    }
+    random_config();
+    it.config.context_tokens = it.config.pass_rows = CONTEXT;
+    it.config.sequences = 1;
+    it.config.recent = 100;
+    struct pkvi_tier_sizes sizes;
+    assert_status(pkvi_tier_plan(&it.config, &sizes), PKV_ERR_RANGE);
+    it.config.budget_bytes = sizes.least_bytes;
+    open_tiers();
+    random_open();
+    prompt(0, 300, 0, true, false);
+    prompt(0, 33, 0, true, true);
+    check_pages();
+    prompt(0, 200, 0, true, false);
+    close_case();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hot_set__random_operations__are_what_the_recipe_says),
+        cmocka_unit_test(test_hot_set__short_prompt_left__its_ring_is_given_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
