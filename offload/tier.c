@@ -356,7 +356,9 @@ static enum pkv_status prepare_buffered(struct pkvi_tier *t, const struct pkvi_t
     state->first_page = first;
     state->buffered = true;
     seq->settle = true;
-    const uint64_t block_bytes = (uint64_t)heads * l->page_bytes;
+    /* A block lies in the same place in every layer, so that a tile waits for the stores of no
+     * other tiles but its own (transfer.c). */
+    const uint64_t block_bytes = (uint64_t)t->staging_head_pages * t->unit_bytes;
     for (uint32_t b = first; b < end; b++) {
         pkv_addr *row = pkvi_tier_row(t, part->seq, b) + l->head_base;
         for (uint32_t h = 0; h < heads; h++) {

@@ -85,7 +85,14 @@ struct run {
     uint32_t window; /* of layer 0; 0: it is global */
     uint32_t sequences;
     uint32_t other_tokens; /* of sequence 1 */
+    bool narrow;           /* layer 0 has heads of DIM / 2 */
+    const struct pkv_policy_ops *policy;
 };
+
+static uint32_t dim_of(const struct run *run, uint32_t layer)
+{
+    return run->narrow && layer == 0 ? DIM / 2 : DIM;
+}
 
 static void open_run(struct run *run, const struct pkv_device_config *device, bool host,
                      uint32_t dropped)
@@ -93,8 +100,9 @@ static void open_run(struct run *run, const struct pkv_device_config *device, bo
     static struct pkv_layer_info layers[LAYERS];
     struct pkvi_tier_sizes sizes;
     for (uint32_t l = 0; l < LAYERS; l++) {
-        layers[l] = (struct pkv_layer_info){
-            .kind = PKV_LAYER_GLOBAL, .heads = HEADS, .kv_heads = KV_HEADS, .head_dim = DIM};
+        layers[l] =
+            (struct pkv_layer_info){.kind = PKV_LAYER_GLOBAL, .heads = HEADS, .kv_heads = KV_HEADS};
+        layers[l].head_dim = dim_of(run, l);
     }
     layers[0].kind = run->window > 0 ? PKV_LAYER_SLIDING : PKV_LAYER_GLOBAL;
     layers[0].window = run->window;
@@ -109,6 +117,8 @@ static void open_run(struct run *run, const struct pkv_device_config *device, bo
                                       .host = host,
                                       .budget_bytes = host ? 1 : 0,
                                       .recent = 32,
+                                      .policy = run->policy,
+                                      .threads = device->threads,
                                       .dropped_edges = dropped};
     if (host) {
         assert_int_equal(pkvi_tier_plan(&config, &sizes), PKV_ERR_RANGE);
@@ -143,6 +153,7 @@ static void launch(struct run *run, const struct pkvi_tier_rows *at,
                    const struct pkv_row_span *row_spans, uint32_t span_count, uint32_t first,
                    uint32_t values, uint32_t rows, float out[TOKENS][HEADS * DIM])
 {
+    const uint32_t dim = dim_of(run, at->layer);
     struct pkvi_tier_rows args = *at;
     args.host_spans = row_spans;
     args.append = (struct pkv_args_append){.k = pkvi_addr(pinned.k[at->layer][values]),
@@ -152,13 +163,13 @@ static void launch(struct run *run, const struct pkvi_tier_rows *at,
                                            .span_count = span_count,
                                            .rows = rows,
                                            .kv_heads = KV_HEADS,
-                                           .head_dim = DIM,
+                                           .head_dim = dim,
                                            .k_stride = KV_HEADS * DIM,
                                            .v_stride = KV_HEADS * DIM};
     args.attend =
         (struct pkv_args_attend){.q = pkvi_addr(pinned.q[at->layer][first]),
                                  .spans = pkvi_addr(row_spans),
-                                 .out = {.cols = HEADS * DIM, .f32 = pkvi_addr(out[first])},
+                                 .out = {.cols = HEADS * dim, .f32 = pkvi_addr(out[first])},
                                  .scratch = run->scratch,
                                  .scratch_bytes = run->scratch_bytes,
                                  .kv_type = kv_type,
@@ -167,7 +178,7 @@ static void launch(struct run *run, const struct pkvi_tier_rows *at,
                                  .rows = rows,
                                  .heads = HEADS,
                                  .kv_heads = KV_HEADS,
-                                 .head_dim = DIM,
+                                 .head_dim = dim,
                                  .window = at->layer == 0 ? run->window : 0,
                                  .q_stride = HEADS * DIM};
     assert_ok(pkvi_tier_attend(run->tier, &args));
@@ -399,6 +410,104 @@ static void test_edges__parking_taken_again__unpark_before_park(void **state)
     }
 }
 
+/* A prompt and some steps: in passes of one row tile where nothing is streamed. */
+static void run_narrow(const struct pkv_device_config *device, bool host, plane out)
+{
+    struct run run = {.sequences = 1, .narrow = true};
+    memset(out, 0, sizeof(plane));
+    open_run(&run, device, host, 0);
+    for (uint32_t at = 0; at < LONG;) {
+        const uint32_t rows = host ? LONG : LONG - at < STEP_ROWS ? LONG - at : STEP_ROWS;
+        pass(&run, at, rows, out);
+        at += rows;
+    }
+    pass(&run, LONG, 1, out);
+    close_run(&run);
+}
+
+/* Blocks of a layer that is twice as wide as the one before lie where no others do that are still
+ * being stored. */
+static void test_edges__layers_of_two_widths__blocks_hold(void **state)
+{
+    (void)state;
+    struct pkv_device_config config = device_config(PKV_SCHEDULE_WORKERS, PKV_COMPUTE, 0);
+    run_narrow(&config, false, pinned.plain);
+    for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 8 : pkvt_edge_seeds(SEEDS)); seed++) {
+        config = device_config(PKV_SCHEDULE_ADVERSARIAL, PKV_COMPUTE, seed);
+        run_narrow(&config, true, pinned.got);
+        if (memcmp(pinned.got, pinned.plain, sizeof pinned.plain) != 0) {
+            fail_msg("seed %u: a block was overwritten before it was stored", (unsigned)seed);
+        }
+    }
+}
+
+/* Turns HOT with a prompt, decodes until pages of the ring are used again, reads a second prompt:
+ * all that was stored is seen, by attention, scores and slots. */
+static void run_hot(const struct pkv_device_config *device, bool past, uint32_t dropped, plane out)
+{
+    enum { PROMPT = 500, STEPS_OF_ONE = 40, STEPS_OF_MANY = 8, SECOND = 40 };
+    struct run run = {.sequences = 1, .policy = pkv_policy_find("h2o")};
+    memset(out, 0, sizeof(plane));
+    open_run(&run, device, true, dropped);
+    if (past) {
+        pass(&run, 0, SHORT, out);
+    }
+    pass(&run, past ? SHORT : 0, past ? PROMPT - SHORT : PROMPT, out);
+    uint32_t at = PROMPT;
+    for (; at < PROMPT + STEPS_OF_ONE; at++) {
+        pass(&run, at, 1, out);
+    }
+    /* A page leaves two steps after it is full: its store is behind those of both. */
+    for (uint32_t i = 0; i < STEPS_OF_MANY; i++, at += PKV_PAGE_TOKENS) {
+        pass(&run, at, PKV_PAGE_TOKENS, out);
+    }
+    assert_true(run.tier->seq[0].hot);
+    pass(&run, at, SECOND, out);
+    pass(&run, at + SECOND, 1, out);
+    close_run(&run);
+}
+
+static bool has_hot_sets(const struct pkv_device_config *config)
+{
+    struct pkv_device *device = NULL;
+    assert_ok(pkvt_edge_device_open(config, &device));
+    const bool has = pkvi_device_kernel(device, PKV_OP_SCORE) != NULL;
+    pkv_device_close(device);
+    return has;
+}
+
+static void test_edges__hot_set__each_dropped_one_is_seen(void **state)
+{
+    (void)state;
+    static plane all[2];
+    struct pkv_device_config config = device_config(PKV_SCHEDULE_WORKERS, PKV_COMPUTE, 0);
+    if (!has_hot_sets(&config)) {
+        skip();
+    }
+    for (uint32_t past = 0; past < 2; past++) {
+        run_hot(&config, past, 0, pinned.got);
+        memcpy(all[past], pinned.got, sizeof all[past]);
+    }
+    for (uint64_t seed = 0; seed < (PKVT_SANITIZED ? 2 : pkvt_edge_seeds(SEEDS / 10)); seed++) {
+        static const enum pkv_schedule schedules[] = {PKV_SCHEDULE_ADVERSARIAL, PKV_SCHEDULE_RANDOM,
+                                                      PKV_SCHEDULE_LAZY, PKV_SCHEDULE_WORKERS};
+        const bool past = seed % 2;
+        config = device_config(schedules[seed / 2 % 4], (enum pkv_stream_kind)(seed / 8 % 4), seed);
+        run_hot(&config, past, 0, pinned.got);
+        if (memcmp(pinned.got, all[past], sizeof all[past]) != 0) {
+            fail_msg("schedule %d, seed %u: wrong", (int)schedules[seed / 2 % 4], (unsigned)seed);
+        }
+        for (uint32_t edge = 0; edge < PKVI_EDGE_UNPARK_ATTEND; edge++) {
+            config = device_config(PKV_SCHEDULE_ADVERSARIAL, edges[edge].first, seed);
+            run_hot(&config, edges[edge].past, 1u << edge, pinned.got);
+            if (memcmp(pinned.got, all[edges[edge].past], sizeof all[0]) == 0 &&
+                pkvt_edge_must_show()) {
+                fail_msg("%s dropped: not seen at seed %u", edges[edge].name, (unsigned)seed);
+            }
+        }
+    }
+}
+
 static void test_edges__parking_taken_again__random_shows_it_at_half_the_seeds(void **state)
 {
     (void)state;
@@ -548,6 +657,8 @@ int main(void)
         cmocka_unit_test(test_edges__one_dropped__random_shows_it_at_half_the_seeds),
         cmocka_unit_test(test_edges__parking_taken_again__random_shows_it_at_half_the_seeds),
         cmocka_unit_test(test_edges__many_sequences_after_a_long_pass__its_blocks_hold),
+        cmocka_unit_test(test_edges__layers_of_two_widths__blocks_hold),
+        cmocka_unit_test(test_edges__hot_set__each_dropped_one_is_seen),
         cmocka_unit_test(test_edges__steps_within_a_prompt__its_stores_are_waited_for),
     };
     return STEP_ROWS < 128 ? cmocka_run_group_tests(few, fill, NULL)
