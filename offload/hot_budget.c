@@ -13,6 +13,7 @@
 #define LEAST_RING_PAGES                                                                           \
     3u /* one that is written, one on its way to the host, one to look back on */
 #define MOST_RAMP 1000.0f
+#define MOST_WEIGHT 1e9
 
 /* Keys and tokens of a page's slots, for every page that may be one. */
 #define PAGE_STATE_BYTES (PKV_PAGE_TOKENS * (sizeof(float) + sizeof(int32_t)))
@@ -27,6 +28,23 @@ static enum pkv_status refuse(const struct pkvi_tier_config *config, const char 
     return PKV_FAIL(PKV_ERR_INVALID, "policy %s: %s (%g)", config->policy->name, what, value);
 }
 
+/* Weights of global layers that were given: finite, not negative, not all 0. */
+static bool weights_hold(const struct pkvi_tier_config *config)
+{
+    double sum = 0.0;
+    uint32_t number = 0;
+    for (uint32_t l = 0; l < config->layers; l++) {
+        if (config->layer[l].kind == PKV_LAYER_GLOBAL) {
+            const double weight = config->layer_weights[number++];
+            if (!(weight >= 0.0 && weight <= MOST_WEIGHT)) {
+                return false;
+            }
+            sum += weight;
+        }
+    }
+    return sum > 0.0 || number == 0;
+}
+
 enum pkv_status pkvi_hot_check_recipe(const struct pkvi_tier_config *config)
 {
     const struct pkv_recipe *r = &config->policy->recipe;
@@ -38,6 +56,11 @@ enum pkv_status pkvi_hot_check_recipe(const struct pkvi_tier_config *config)
     if (keys != (r->leave == PKV_LEAVE_COMPETE)) {
         return refuse(config, "tokens compete by the key mass, and nothing else asks for keys",
                       (double)r->key);
+    }
+    if ((uint32_t)config->pyramid >= PKV_PYRAMID_COUNT ||
+        (config->layer_weights && !weights_hold(config))) {
+        return refuse(config, "unknown shape, or weights of layers, expected 0 to 1e9, not all 0",
+                      (double)config->pyramid);
     }
     if (!(r->slope >= 0.0f && r->slope < 1.0f)) {
         return refuse(config, "slope, expected 0 and below 1", (double)r->slope);

@@ -192,7 +192,7 @@ enum pkv_status pkvi_tier_measure(struct pkvi_tier *tier);
 enum pkv_status pkvi_tier_order(const struct pkvi_tier_config *config, uint32_t **order_out);
 
 /* hot_budget.c */
-/* PKV_ERR_INVALID: what of the policy's recipe cannot be. */
+/* PKV_ERR_INVALID: what of the policy's recipe, or of the shape, cannot be. */
 enum pkv_status pkvi_hot_check_recipe(const struct pkvi_tier_config *config);
 /* Pages of ring and slots that so many bytes buy a sequence, ->hot_pages, sizes. PKV_ERR_RANGE,
  * without words: fewer than pkvi_hot_least_bytes(). */

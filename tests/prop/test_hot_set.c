@@ -107,7 +107,10 @@ static void random_shape(void)
 static void spoil(struct pkv_recipe *recipe)
 {
     static const float odd[] = {0.0f, -0.1f, 1.01f, 1e30f, NAN, INFINITY};
-    switch (below(10)) {
+    switch (below(11)) {
+    case 10:
+        recipe->slope = odd[below(6)];
+        break;
     case 0:
         recipe->decay = odd[below(6)];
         break;
@@ -142,10 +145,10 @@ static void spoil(struct pkv_recipe *recipe)
 
 static void random_recipe(void)
 {
-    static const char *const names[] = {"window",         "h2o",    "snapkv",
+    static const char *const names[] = {"window",         "h2o",    "snapkv", "pyramidkv",
                                         "pivot-norecall", "oracle", "random"};
     static const float decays[] = {1.0f, 0.9f, 0.5f, 0.99f};
-    const struct pkv_policy_ops *known = pkv_policy_find(names[below(6)]);
+    const struct pkv_policy_ops *known = pkv_policy_find(names[below(7)]);
     assert_non_null(known);
     it.policy = *known;
     if (!one_in(3)) {
@@ -181,7 +184,8 @@ static bool is_sound(const struct pkv_recipe *r)
 {
     const bool mass = r->key == PKV_KEY_MASS, window = r->prompt == PKV_PROMPT_WINDOW;
     const bool picks = r->pick != PKV_PICK_NONE;
-    return (!picks || (r->leave == PKV_LEAVE_DROP && r->prompt != PKV_PROMPT_TAIL)) &&
+    return r->slope >= 0 && r->slope < 1 &&
+           (!picks || (r->leave == PKV_LEAVE_DROP && r->prompt != PKV_PROMPT_TAIL)) &&
            (uint32_t)r->pick < 3 && mass == (r->leave == PKV_LEAVE_COMPETE) &&
            (!mass || (r->decay > 0 && r->decay <= 1)) && r->ring_share >= 0 && r->ring_share <= 1 &&
            r->pool % 2 == 1 &&
@@ -191,6 +195,7 @@ static bool is_sound(const struct pkv_recipe *r)
 
 static void random_config(void)
 {
+    static const double weights[LAYERS] = {0.0, 3.0, 0.1, 1.0};
     const struct pkvt_hot_shape *shape = &it.shape;
     it.config = (struct pkvi_tier_config){
         .layer = shape->layer,
@@ -205,6 +210,8 @@ static void random_config(void)
         .recent = below(one_in(3) ? 100 : 33),
         .policy = &it.policy,
         .threads = 1 + below(2),
+        .pyramid = one_in(2) ? PKV_PYRAMID_FLAT : (enum pkv_pyramid)below(PKV_PYRAMID_COUNT),
+        .layer_weights = one_in(6) ? weights : NULL,
         .check_steps = one_in(3) ? 1 + below(3) : 0,
     };
     it.config.pass_rows = one_in(2) ? it.config.context_tokens : it.config.step_rows + below(200);
@@ -219,6 +226,15 @@ static uint32_t global_heads(void)
         heads += it.shape.layer[l].kind == PKV_LAYER_GLOBAL ? it.shape.layer[l].kv_heads : 0;
     }
     return heads;
+}
+
+static uint32_t global_layers(void)
+{
+    uint32_t count = 0;
+    for (uint32_t l = 0; l < it.shape.layers; l++) {
+        count += it.shape.layer[l].kind == PKV_LAYER_GLOBAL;
+    }
+    return count;
 }
 
 /* What a budget buys is as much as it can, and not more. */
@@ -331,7 +347,8 @@ static bool open_case(uint64_t seed)
     random_shape();
     random_recipe();
     random_config();
-    if (!is_sound(&it.policy.recipe)) {
+    const bool weightless = it.config.layer_weights && global_layers() == 1;
+    if (!is_sound(&it.policy.recipe) || weightless) {
         struct pkvi_tier_sizes sizes;
         assert_status(pkvi_tier_plan(&it.config, &sizes), PKV_ERR_INVALID);
         assert_non_null(strstr(pkv_error_text(), it.policy.name));
