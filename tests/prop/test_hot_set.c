@@ -62,7 +62,7 @@ static struct {
 } it;
 
 static struct {
-    uint32_t cases, refused, too_short, passes[4], left, competed, within, dense_again;
+    uint32_t cases, refused, too_short, passes[4], left, competed, within, dense_again, reloaded;
     uint64_t checks;
     double worst_gap; /* of what a budget may leave */
 } seen;
@@ -860,6 +860,48 @@ static void random_park(void)
     }
 }
 
+/* First block of a layer that a sequence needs to go on. */
+static uint32_t first_needed(uint32_t s, uint32_t l)
+{
+    const struct pkv_layer_info *info = &it.shape.layer[l];
+    const uint32_t next = it.seq[s].tokens + 1;
+    return info->kind == PKV_LAYER_SLIDING && next > info->window
+               ? (next - info->window) / PKV_PAGE_TOKENS
+               : 0;
+}
+
+/* It is read out, closed, and filled anew. */
+static void random_reload(void)
+{
+    struct pkvi_tier *t = it.hot.tier;
+    const uint32_t s = pick(false), blocks = s < SEQUENCES ? pkvi_pages_of(it.seq[s].tokens) : 0;
+    pkv_addr memory[LAYERS];
+    if (blocks == 0) {
+        return;
+    }
+    for (uint32_t l = 0; l < it.shape.layers; l++) {
+        const uint32_t first = first_needed(s, l);
+        assert_ok(pkvi_mem_alloc(it.hot.device, PKV_MEM_PINNED,
+                                 (blocks - first) * pkvi_tier_block_bytes(t, l), &memory[l]));
+        assert_ok(pkvi_tier_seq_read(t, s, l, first, blocks - first, memory[l]));
+    }
+    pkvi_tier_seq_close(t, s);
+    assert_ok(pkvi_tier_seq_open(t, s));
+    assert_ok(pkvi_tier_seq_fill(t, s, it.seq[s].tokens));
+    for (uint32_t l = 0; l < it.shape.layers; l++) {
+        const uint32_t first = first_needed(s, l);
+        assert_ok(pkvi_tier_seq_write(t, s, l, first, blocks - first, memory[l]));
+        pkvi_mem_free(it.hot.device, PKV_MEM_PINNED, memory[l]);
+        if (first > 0) { /* as if so many had been written */
+            const uint32_t high = (first + pkvi_tier_layer_pages(&it.config, l)) * PKV_PAGE_TOKENS;
+            it.seq[s].high = high > it.seq[s].high ? high : it.seq[s].high;
+        }
+    }
+    assert_ok(pkvi_tier_seq_filled(t, s));
+    it.seq[s].placed = false;
+    seen.reloaded++;
+}
+
 static void random_steps(void)
 {
     const uint32_t steps = one_in(3) ? 40 : 4, most = one_in(2) ? 1 : 1 + below(PKV_PAGE_TOKENS);
@@ -875,8 +917,9 @@ static void random_operation(void)
         void (*run)(void);
         uint32_t weight;
     } all[] = {{"prompt", random_prompt, 5}, {"steps", random_steps, 8}, {"cut", random_cut, 2},
-               {"open", random_open, 2},     {"fork", random_fork, 2},   {"park", random_park, 2}};
-    uint32_t at = below(21), i = 0;
+               {"open", random_open, 2},     {"fork", random_fork, 2},   {"park", random_park, 2},
+               {"reload", random_reload, 2}};
+    uint32_t at = below(23), i = 0;
     while (at >= all[i].weight) {
         at -= all[i++].weight;
     }
@@ -938,10 +981,11 @@ static void test_hot_set__random_operations__are_what_the_recipe_says(void **sta
     printf(
         "%u cases, %u recipes refused, %u contexts too short; passes: %u dense, %u exact, %u hot, "
         "%u picked, %u left, %u within prompts; pages left rings in %u, dense again %u, "
+        "reloaded %u, "
         "self-checks %llu; budgets fall short by %.2f of what they may\n",
         seen.cases, seen.refused, seen.too_short, seen.passes[DENSE], seen.passes[EXACT],
         seen.passes[HOT], seen.passes[PICK], seen.left, seen.within, seen.competed,
-        seen.dense_again, (unsigned long long)seen.checks, seen.worst_gap);
+        seen.dense_again, seen.reloaded, (unsigned long long)seen.checks, seen.worst_gap);
     assert_true(only || (seen.passes[HOT] > 100 && seen.passes[PICK] > 0 && seen.competed > 0));
 }
 
