@@ -4,10 +4,11 @@
  * recipe, budget and shape, beside a tier whose pages are all on the device, and a naive model
  * (tests/support/hot_model.h). Where a pass attends to everything the bits of the two tiers are
  * equal; else attention, keys and slots are what the model says of the slots that the device has.
- * After every operation pages are counted.
+ * After every operation pages are counted. PKVT_SEED=n runs one case.
  */
 #include "offload/tier_impl.h"
 #include "tests/support/hot_model.h"
+#include "tests/support/hot_random.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -75,122 +76,6 @@ static uint32_t below(uint32_t limit)
 static bool one_in(uint32_t times)
 {
     return below(times) == 0;
-}
-
-static void random_shape(void)
-{
-    struct pkvt_hot_shape *shape = &it.shape;
-    shape->layers = one_in(8) ? 1 : 2 + below(LAYERS - 1);
-    shape->kv_type = one_in(2) ? PKV_KV_F16 : PKV_KV_F32;
-    shape->softcap = one_in(4) ? 5.0f : 0.0f;
-    shape->scale = 0.3f;
-    const bool alike = !one_in(3);
-    for (uint32_t l = 0; l < shape->layers; l++) {
-        struct pkv_layer_info *info = &shape->layer[l];
-        *info = (struct pkv_layer_info){.kind = PKV_LAYER_GLOBAL};
-        do {
-            info->kv_heads = 1 + below(PKVT_HOT_HEADS);
-            info->head_dim = 8u << below(3);
-            info->heads = info->kv_heads * (1 + below(4));
-        } while (info->heads * info->head_dim > COLS || info->kv_heads * info->head_dim > KV_COLS);
-        if (alike && l > 0) {
-            *info = shape->layer[0];
-            info->kind = PKV_LAYER_GLOBAL;
-        }
-        if (l > 0 && one_in(3)) {
-            info->kind = PKV_LAYER_SLIDING;
-            info->window = 8 + below(100);
-        }
-    }
-}
-
-static void spoil(struct pkv_recipe *recipe)
-{
-    static const float odd[] = {0.0f, -0.1f, 1.01f, 1e30f, NAN, INFINITY};
-    switch (below(11)) {
-    case 10:
-        recipe->slope = odd[below(6)];
-        break;
-    case 0:
-        recipe->decay = odd[below(6)];
-        break;
-    case 1:
-        recipe->ring_share = odd[below(6)];
-        break;
-    case 2:
-        recipe->window_ramp = odd[below(6)];
-        break;
-    case 3:
-        recipe->pool = 2 * below(4);
-        break;
-    case 4:
-        recipe->window_rows = 0;
-        break;
-    case 5:
-        recipe->prompt = (enum pkv_prompt)3;
-        break;
-    case 6:
-        recipe->leave = (enum pkv_leave)2;
-        break;
-    case 7:
-        recipe->pick = (enum pkv_pick)(1 + below(3));
-        break;
-    case 8:
-        recipe->prompt = PKV_PROMPT_TAIL;
-        break;
-    default:
-        recipe->key = (enum pkv_key)2;
-    }
-}
-
-static void random_recipe(void)
-{
-    static const char *const names[] = {"window",         "h2o",    "snapkv", "pyramidkv",
-                                        "pivot-norecall", "oracle", "random"};
-    static const float decays[] = {1.0f, 0.9f, 0.5f, 0.99f};
-    const struct pkv_policy_ops *known = pkv_policy_find(names[below(7)]);
-    assert_non_null(known);
-    it.policy = *known;
-    if (!one_in(3)) {
-        it.policy.name = "random";
-        it.policy.recipe =
-            (struct pkv_recipe){.prompt = (enum pkv_prompt)below(3),
-                                .leave = (enum pkv_leave)below(2),
-                                .key = (enum pkv_key)below(2),
-                                .sinks = one_in(8) ? 10 + below(90) : below(10),
-                                .window_rows = 1 + below(one_in(2) ? 64 : 4),
-                                .window_ramp = one_in(2) ? 1.0f : 0.25f * (float)below(13),
-                                .pool = 1 + 2 * below(4),
-                                .ring_share = one_in(2) ? 0.0f : 0.125f * (float)(1 + below(8)),
-                                .decay = decays[below(4)]};
-        if (one_in(6)) {
-            it.policy.recipe.pick = (enum pkv_pick)(1 + below(2));
-            it.policy.recipe.leave = PKV_LEAVE_DROP;
-            it.policy.recipe.prompt = (enum pkv_prompt)(1 + below(2));
-        }
-        if (!one_in(16)) {
-            const bool competes = it.policy.recipe.leave == PKV_LEAVE_COMPETE;
-            it.policy.recipe.key = competes ? PKV_KEY_MASS : PKV_KEY_NONE;
-        }
-        if (one_in(16)) {
-            spoil(&it.policy.recipe);
-        }
-    }
-    it.shape.recipe = it.policy.recipe;
-}
-
-/* What a recipe may be. */
-static bool is_sound(const struct pkv_recipe *r)
-{
-    const bool mass = r->key == PKV_KEY_MASS, window = r->prompt == PKV_PROMPT_WINDOW;
-    const bool picks = r->pick != PKV_PICK_NONE;
-    return r->slope >= 0 && r->slope < 1 &&
-           (!picks || (r->leave == PKV_LEAVE_DROP && r->prompt != PKV_PROMPT_TAIL)) &&
-           (uint32_t)r->pick < 3 && mass == (r->leave == PKV_LEAVE_COMPETE) &&
-           (!mass || (r->decay > 0 && r->decay <= 1)) && r->ring_share >= 0 && r->ring_share <= 1 &&
-           r->pool % 2 == 1 &&
-           (!window || (r->window_rows > 0 && r->window_ramp >= 0 && r->window_ramp <= 1000)) &&
-           (uint32_t)r->prompt < 3 && (uint32_t)r->leave < 2 && (uint32_t)r->key < 2;
 }
 
 static void random_config(void)
@@ -344,11 +229,12 @@ static bool open_case(uint64_t seed)
     for (uint32_t s = 0; s < SEQUENCES; s++) {
         it.seq[s].open = false;
     }
-    random_shape();
-    random_recipe();
+    pkvt_hot_random_shape(&it.rng, &it.shape);
+    pkvt_hot_random_policy(&it.rng, &it.policy);
+    it.shape.recipe = it.policy.recipe;
     random_config();
     const bool weightless = it.config.layer_weights && global_layers() == 1;
-    if (!is_sound(&it.policy.recipe) || weightless) {
+    if (!pkvt_hot_is_sound(&it.policy.recipe) || weightless) {
         struct pkvi_tier_sizes sizes;
         assert_status(pkvi_tier_plan(&it.config, &sizes), PKV_ERR_INVALID);
         assert_non_null(strstr(pkv_error_text(), it.policy.name));

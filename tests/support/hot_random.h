@@ -1,0 +1,14 @@
+/* hot_random.h: random shapes of models and recipes of policies, for tests of hot sets. */
+#ifndef PKV_HOT_RANDOM_H
+#define PKV_HOT_RANDOM_H
+
+#include "tests/support/hot_model.h"
+
+/* All but the recipe; layer 0 is global. */
+void pkvt_hot_random_shape(struct pkvt_rng *rng, struct pkvt_hot_shape *shape_out);
+/* One of those there are, or any; now and then one that cannot be. */
+void pkvt_hot_random_policy(struct pkvt_rng *rng, struct pkv_policy_ops *policy_out);
+/* May a recipe be so? */
+bool pkvt_hot_is_sound(const struct pkv_recipe *recipe);
+
+#endif
