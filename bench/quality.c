@@ -26,7 +26,7 @@ static const struct pkvi_option options[] = {
     {"context", 0, PKV_OPTION_INT, FIELD(context), "N", "tokens of the prompt (default 4096)",
      2 * QUALITY_WINDOW, 1 << 30, false},
     {"tokens", 'n', PKV_OPTION_INT, FIELD(tokens), "T", "tokens scored after it (default 256)", 1,
-     1 << 20, false},
+     1 << 30, false},
     {"policies", 0, PKV_OPTION_TEXT, FIELD(policies), "A,B,...",
      "which policies, or full (default: all there are)", 0, 0, false},
     {"kv-budget", 0, PKV_OPTION_TEXT, FIELD(budgets), "X,Y,...",
@@ -128,14 +128,6 @@ static int parse(struct quality *q, int argc, char **argv)
     if (code != PKV_GO_ON || (code = pkvi_engine_check(&q->options)) != PKV_GO_ON) {
         return code;
     }
-    for (uint32_t i = 0; i < q->tasks.count; i++) {
-        if (!quality_is_task(q->tasks.text[i])) {
-            return pkvi_say_usage("--task: there is no task '%.64s'", q->tasks.text[i]);
-        }
-    }
-    if (q->files.count == 0) {
-        return pkvi_say_usage("--text: a value is missing: name a file");
-    }
     const char *const lists[] = {q->policies, q->budgets, q->pyramids};
     for (uint32_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         if (lists[i] && strlen(lists[i]) >= TEXT_MOST) {
@@ -144,6 +136,18 @@ static int parse(struct quality *q, int argc, char **argv)
         }
     }
     return PKV_GO_ON;
+}
+
+/* What no arm can do without. */
+static int check_texts(const struct quality *q)
+{
+    for (uint32_t i = 0; i < q->tasks.count; i++) {
+        if (!quality_is_task(q->tasks.text[i])) {
+            return pkvi_say_usage("--task: there is no task '%.64s'", q->tasks.text[i]);
+        }
+    }
+    return q->files.count > 0 ? PKV_GO_ON
+                              : pkvi_say_usage("--text: a value is missing: name a file");
 }
 
 /* At least so many tokens of a file. */
@@ -385,8 +389,8 @@ int pkvi_cmd_quality(int argc, char **argv)
         snprintf(lists.budgets, TEXT_MOST, "%s", q->budgets ? q->budgets : "10%");
         snprintf(lists.pyramids, TEXT_MOST, "%s", q->pyramids ? q->pyramids : "flat");
         pkvi_signals_catch();
-        code = make_arms(q, &lists) ? run(q) : PKV_EXIT_USAGE;
-        code = pkvi_out_end(code);
+        code = make_arms(q, &lists) ? check_texts(q) : PKV_EXIT_USAGE;
+        code = pkvi_out_end(code == PKV_GO_ON ? run(q) : code);
     }
     quality_close(q);
     for (uint32_t t = 0; t < q->text_count; t++) {

@@ -62,15 +62,15 @@ int pkvi_engine_check(const struct pkvi_engine_options *options)
         (options->kv_budget.kind != PKV_BUDGET_NONE || options->kv_host_bytes > 0)) {
         return pkvi_say_usage("--kv-policy device has neither --kv-budget nor --kv-host-bytes");
     }
+    int64_t sinks = 0;
+    if (options->sinks && !pkvi_number_int(options->sinks, 0, PKV_ENGINE_SINKS_MOST, &sinks)) {
+        return pkvi_say_usage("--sinks: '%.64s' is not allowed: a whole number, 0 to %d",
+                              options->sinks, PKV_ENGINE_SINKS_MOST);
+    }
     const bool recipe = options->pyramid > 0 || options->sinks || options->recent_ratio > 0;
     if (options->kv_policy < PKV_ENGINE_FIRST_RECIPE && recipe) {
         return pkvi_say_usage("--pyramid, --sinks, --recent-ratio: only with a --kv-policy that "
                               "keeps hot sets");
-    }
-    int64_t sinks = 0;
-    if (options->sinks && !pkvi_number_int(options->sinks, 0, PKV_ENGINE_SINKS_MOST, &sinks)) {
-        return pkvi_say_usage("--sinks: '%.64s': expected a number from 0 to %d", options->sinks,
-                              PKV_ENGINE_SINKS_MOST);
     }
     if (!pkvi_engine_has_host(options) &&
         (options->recent > 0 || options->full_resident > 0 || options->check > 0)) {

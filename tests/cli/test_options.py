@@ -29,6 +29,10 @@ NUMERIC = {
     "kv-host-bytes": ("size", 1, 1 << 50),
     "recent": ("int", 1, 1 << 30),
     "kv-check": ("int", 1, 1 << 30),
+    "sinks": ("int", 0, 1 << 20),
+    "recent-ratio": ("real>", 0, 1),
+    "context": ("int", 128, 1 << 30),
+    "instances": ("int", 1, 1000),
     "parallel": ("int", 1, 4096),
     "link-gbps": ("real0", 0.001, 10000),
     "link-latency-us": ("real", 0, 1000000),
@@ -59,6 +63,10 @@ OTHER_BAD = {
     "stop": ["", "x" * 4097, "\udcff", "\udce2\udc80"],
     "kv-policy": ["pivot", "FULL", "", "device|full"],
     "kv-budget": ["", "0", "0%", "100.1%", "-1", "-5%", "%", "nan%", "1e3", "5%%", "10 %", "1.5MiB", "4GB", HUGE],
+    "pyramid": ["", "steep", "Flat", "flat|"],
+    "policies": ["", "nosuch", "snapkv,", "full|window"],
+    "task": ["", "puzzle"],
+    "mode": ["", "slow"],
     "full-resident": ["", "middle", "first|"],
     "gpu-layers": ["99", "0"],
     "ngl": ["99"],
@@ -145,8 +153,10 @@ class Options(unittest.TestCase):
             kind, least, most = NUMERIC[name]
             least = "0.001" if kind == "real>" else least
             for value in (least, most, *([0] if kind == "real0" else [])):
-                extra = {"score-from": ["--perplexity"], "recent": ["--kv-policy", "full"], "kv-check": ["--kv-policy", "full"]}.get(name, [])
-                need = {"generate": ["-p", "x"], "eval": ["--ids", "/dev/null"], "tokenize": ["-p", "x"]}.get(command, [])
+                extra = {"score-from": ["--perplexity"], "recent": ["--kv-policy", "full"], "kv-check": ["--kv-policy", "full"],
+                         "sinks": ["--kv-policy", "h2o"], "recent-ratio": ["--kv-policy", "h2o"]}.get(name, [])
+                need = {"generate": ["-p", "x"], "eval": ["--ids", "/dev/null"], "tokenize": ["-p", "x"],
+                        "quality": ["--text", "/dev/null"]}.get(command, [])
                 got = run(command, *self.base(command), *need, *extra, f"--{name}={value}")
                 self.assertEqual(got.returncode, 1, f"{command} --{name}={value}: {got.stderr!r}")
                 self.assertIn(NO_MODEL, got.stderr.decode())
@@ -184,7 +194,7 @@ class Options(unittest.TestCase):
 
     def test_help_is_a_command(self):
         text = run("--help").stdout
-        self.assertEqual(commands(), ["generate", "chat", "tokenize", "eval", "bench", "link", "plan", "inspect", "doctor"])
+        self.assertEqual(commands(), ["generate", "chat", "tokenize", "eval", "bench", "quality", "link", "plan", "inspect", "doctor"])
         self.assertIn(b"\n  help ", text)
         for args, want in ((["help"], text), *((["help", command], run(command, "--help").stdout) for command in commands())):
             got = run(*args)
