@@ -24,7 +24,7 @@ foreach(source ${sources})
     endif()
     set(program gpu_kernel_${op})
     pkv_add_test_program(${program} ${source} tests/support/kernel_test.c tests/support/kv_case.c
-        tests/support/cuda_variant.c)
+        tests/support/hot_case.c tests/support/cuda_variant.c)
     target_include_directories(${program} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
     # Memory of pkvt_alloc() is the card's too: free() must know.
     target_compile_definitions(${program} PRIVATE PKV_TEST_CUDA=1 PKV_TEST_CARD=1 free=pkvt_cuda_free)

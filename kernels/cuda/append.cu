@@ -58,11 +58,11 @@ static __global__ void __launch_bounds__(THREADS, 4) append(struct pkv_args_appe
     if (!span) {
         return;
     }
-    const uint32_t position = span->first_position + (row - span->first_row);
-    const uint32_t entry_bytes = pkvi_cuda_entry_bytes(args.kv_type, args.head_dim);
     const struct pkv_kv_view &view = PKV_AT(const struct pkv_kv_view, args.views)[span->view];
-    uint8_t *entry = pkvi_cuda_page(view, head, position / PKV_PAGE_TOKENS) +
-                     position % PKV_PAGE_TOKENS * entry_bytes;
+    const uint32_t key = pkvi_cuda_span_key(view, *span) + (row - span->first_row);
+    const uint32_t entry_bytes = pkvi_cuda_entry_bytes(args.kv_type, args.head_dim);
+    uint8_t *entry =
+        pkvi_cuda_page(view, head, key / PKV_PAGE_TOKENS) + key % PKV_PAGE_TOKENS * entry_bytes;
     const float *k = PKV_AT(const float, args.k) + (uint64_t)row * args.k_stride;
     const float *v = PKV_AT(const float, args.v) + (uint64_t)row * args.v_stride;
     store(args.kv_type, k + head * args.head_dim, args.head_dim, entry);

@@ -221,12 +221,15 @@ static __global__ void __launch_bounds__(THREADS, 4) attend_plain(struct pkvi_cu
         const uint32_t position = place.span.first_position + local_row;
         for (uint32_t g = 0; g < group; g += HEADS) {
             const uint32_t head = unit.kv_head * group + g;
+            const struct pkv_kv_view *view =
+                PKV_AT(const struct pkv_kv_view, args.views) + place.span.view;
             const struct heads heads = {
-                PKV_AT(const struct pkv_kv_view, args.views) + place.span.view,
+                view,
                 PKV_AT(const float, args.q) + (uint64_t)row * args.q_stride + head * args.head_dim,
                 unit.kv_head,
                 group - g < HEADS ? group - g : HEADS,
-                pkvi_cuda_first_key(args, position),
+                max(pkvi_cuda_first_key(args, position),
+                    pkvi_cuda_view_first_key(*view, unit.kv_head)),
                 pkvi_cuda_end_key(args, position),
                 score,
                 state[0],

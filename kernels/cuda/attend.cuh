@@ -30,7 +30,7 @@ struct pkvi_cuda_attend {
 
 /* A unit, or a row, and the span it is in. */
 struct pkvi_cuda_attend_place {
-    struct pkv_row_span span;
+    struct pkv_row_span span;     /* its first_position is a key of the view */
     uint32_t first_split, splits; /* of the span; 0 where none of its keys is in the range */
     uint32_t tile, tiles, wide;
     bool wants, divided;
@@ -50,6 +50,19 @@ static __device__ __forceinline__ uint32_t pkvi_cuda_end_key(const struct pkv_ar
                                                              uint32_t position)
 {
     return args.key_end > 0 && args.key_end <= position ? args.key_end : position + 1;
+}
+
+/* Span i, its first_position as a key; no rows where there is none. */
+static __device__ __forceinline__ struct pkv_row_span
+pkvi_cuda_attend_span(const struct pkv_args_attend &args, uint32_t i)
+{
+    if (i >= args.span_count) {
+        return {0, 0, 0, 0};
+    }
+    struct pkv_row_span span = PKV_AT(const struct pkv_row_span, args.spans)[i];
+    span.first_position =
+        pkvi_cuda_span_key(PKV_AT(const struct pkv_kv_view, args.views)[span.view], span);
+    return span;
 }
 
 static __device__ __forceinline__ void
@@ -77,11 +90,10 @@ static __device__ bool pkvi_cuda_attend_find(const struct pkvi_cuda_attend &job,
                                              uint32_t wanted, struct pkvi_cuda_attend_place *place)
 {
     const struct pkv_args_attend &args = job.args;
-    const struct pkv_row_span *spans = PKV_AT(const struct pkv_row_span, args.spans);
     uint64_t partials = 0;
     for (uint32_t first = 0; first < args.span_count; first += 32) {
         const uint32_t i = first + threadIdx.x % 32;
-        place->span = i < args.span_count ? spans[i] : pkv_row_span{0, 0, 0, 0};
+        place->span = pkvi_cuda_attend_span(args, i);
         const bool some = place->span.rows > 0;
         pkvi_cuda_attend_describe(job, place);
         const uint64_t need =
@@ -106,7 +118,7 @@ static __device__ bool pkvi_cuda_attend_find(const struct pkvi_cuda_attend &job,
         const unsigned found = __ballot_sync(PKV_WARP_ALL, here);
         if (found) {
             const uint32_t lane = (uint32_t)__ffs((int)found) - 1;
-            place->span = spans[first + lane];
+            place->span = pkvi_cuda_attend_span(args, first + lane);
             pkvi_cuda_attend_describe(job, place);
             place->divided = __shfl_sync(PKV_WARP_ALL, (int)divided, (int)lane) != 0;
             place->partial = __shfl_sync(PKV_WARP_ALL, after - need, (int)lane);

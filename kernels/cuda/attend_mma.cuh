@@ -369,13 +369,16 @@ pkvi_mma_end_split(const struct pkvi_cuda_attend &job, const struct pkvi_cuda_at
     }
 }
 
-/* Keys that no row head sees may never have been written: V is weighted with 0, which a NaN
- * survives, and scores that are masked later should not be made of nothing. */
+/* Keys of a page but [begin, end), which no row head sees, may never have been written: V is
+ * weighted with 0, which a NaN survives, and scores that are masked later should not be made of
+ * nothing. */
 template <class SHAPE>
-static __device__ __forceinline__ void pkvi_mma_clear(uint8_t *stage, uint32_t first)
+static __device__ __forceinline__ void pkvi_mma_clear(uint8_t *stage, uint32_t begin, uint32_t end)
 {
-    for (uint32_t key = first + threadIdx.x / 32; key < PKV_PAGE_TOKENS;
-         key += PKV_MMA_THREADS / 32) {
+    for (uint32_t key = threadIdx.x / 32; key < PKV_PAGE_TOKENS; key += PKV_MMA_THREADS / 32) {
+        if (key >= begin && key < end) {
+            continue;
+        }
         unsigned *entry = (unsigned *)(stage + key * SHAPE::entry_stride);
         for (uint32_t i = threadIdx.x % 32; i < SHAPE::entry_bytes / 4; i += 32) {
             entry[i] = 0;
@@ -422,8 +425,9 @@ static __device__ void pkvi_mma_pages(const struct pkvi_cuda_attend &job,
         }
         uint8_t *stage = work.stage + page % work.stages * SHAPE::stage_bytes;
         const uint32_t first_key = page * PKV_PAGE_TOKENS;
-        if (work.end - first_key < PKV_PAGE_TOKENS) {
-            pkvi_mma_clear<SHAPE>(stage, work.end - first_key);
+        if (work.begin > first_key || work.end - first_key < PKV_PAGE_TOKENS) {
+            pkvi_mma_clear<SHAPE>(stage, work.begin > first_key ? work.begin - first_key : 0,
+                                  work.end - first_key);
         }
         float score[4][4], keep[2];
         pkvi_mma_scores<HEAD_DIM, TYPE, SHAPE, own>(work.q + warp_row * SHAPE::q_stride, stage,
@@ -470,17 +474,18 @@ static __device__ void pkvi_mma_ranges(const struct pkv_args_attend &args,
         span.first_position + (unit.first_row_head + unit.row_heads - 1) / work->group;
     const uint32_t low = unit.first_split * PKV_SPLIT_KEYS;
     const uint32_t high = low + unit.splits * PKV_SPLIT_KEYS;
-    work->begin = max(pkvi_cuda_first_key(args, first), low);
+    const uint32_t there = pkvi_cuda_view_first_key(work->view, unit.kv_head);
+    work->begin = max(max(pkvi_cuda_first_key(args, first), there), low);
     work->end = min(pkvi_cuda_end_key(args, last), high);
-    work->all_begin = pkvi_cuda_first_key(args, last);
+    work->all_begin = max(pkvi_cuda_first_key(args, last), there);
     work->all_end = pkvi_cuda_end_key(args, first);
     const uint32_t warp_row = threadIdx.x / 32 / SHAPE::col_warps * 16;
     for (uint32_t r = 0; r < 2; r++) {
         const uint32_t i = warp_row + threadIdx.x % 32 / 4 + 8 * r;
         const uint32_t position = span.first_position + (unit.first_row_head + i) / work->group;
-        const bool there = i < unit.row_heads;
-        rows->begin[r] = there ? pkvi_cuda_first_key(args, position) : 0;
-        rows->end[r] = there ? pkvi_cuda_end_key(args, position) : 0;
+        const bool some = i < unit.row_heads;
+        rows->begin[r] = some ? max(pkvi_cuda_first_key(args, position), there) : 0;
+        rows->end[r] = some ? pkvi_cuda_end_key(args, position) : 0;
         rows->max[r] = -INFINITY;
         rows->sum[r] = 0.0f;
     }

@@ -15,6 +15,20 @@ static __device__ __forceinline__ uint32_t pkvi_cuda_entry_bytes(enum pkv_kv_typ
                                  : 4 * head_dim;
 }
 
+/* Key of a span's first row. */
+static __device__ __forceinline__ uint32_t pkvi_cuda_span_key(const struct pkv_kv_view &view,
+                                                              const struct pkv_row_span &span)
+{
+    return span.first_position - view.key_shift;
+}
+
+/* First key of a KV head that is there. */
+static __device__ __forceinline__ uint32_t pkvi_cuda_view_first_key(const struct pkv_kv_view &view,
+                                                                    uint32_t kv_head)
+{
+    return view.first_key ? PKV_AT(const uint32_t, view.first_key)[kv_head] : 0;
+}
+
 /* The page `page` of a sequence, in its view. */
 static __device__ __forceinline__ uint8_t *pkvi_cuda_page(const struct pkv_kv_view &view,
                                                           uint32_t kv_head, uint32_t page)
@@ -34,6 +48,29 @@ pkvi_cuda_page_or_tile(const struct pkv_kv_view &view, const struct pkv_kv_tile 
     }
     const uint64_t at = (uint64_t)(page - tile.first_page) * tile.page_stride + kv_head;
     return PKV_AT(const uint8_t, PKV_AT(const pkv_addr, tile.page)[at]);
+}
+
+/* `bytes` from one multiple of sizeof(WORD) to another, by a warp. */
+template <class WORD>
+static __device__ __forceinline__ void pkvi_cuda_copy_words(uint8_t *to, const uint8_t *from,
+                                                            uint32_t bytes)
+{
+    for (uint32_t i = threadIdx.x % 32; i < bytes / sizeof(WORD); i += 32) {
+        ((WORD *)to)[i] = ((const WORD *)from)[i];
+    }
+}
+
+/* An entry, by a warp: pages start at multiples of 16 bytes, entries are multiples of 4. */
+static __device__ __forceinline__ void pkvi_cuda_copy_entry(uint8_t *to, const uint8_t *from,
+                                                            uint32_t entry_bytes)
+{
+    if (entry_bytes % 16 == 0) {
+        pkvi_cuda_copy_words<uint4>(to, from, entry_bytes);
+    } else if (entry_bytes % 8 == 0) {
+        pkvi_cuda_copy_words<uint2>(to, from, entry_bytes);
+    } else {
+        pkvi_cuda_copy_words<unsigned>(to, from, entry_bytes);
+    }
 }
 
 /* The span that holds a row of the step, or NULL. All lanes of a warp call, with the same row. */
