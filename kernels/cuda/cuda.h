@@ -72,6 +72,9 @@ extern const struct pkv_kernel pkvi_kernel_append_cuda;
 extern const struct pkv_kernel pkvi_kernel_attend_cuda;
 extern const struct pkv_kernel pkvi_kernel_softcap_cuda;
 extern const struct pkv_kernel pkvi_kernel_topk_cuda;
+extern const struct pkv_kernel pkvi_kernel_score_cuda;
+extern const struct pkv_kernel pkvi_kernel_place_cuda;
+extern const struct pkv_kernel pkvi_kernel_compete_cuda;
 
 #ifdef __cplusplus
 }

@@ -15,7 +15,10 @@
     X(PKV_OP_APPEND, append)                                                                       \
     X(PKV_OP_ATTEND, attend)                                                                       \
     X(PKV_OP_SOFTCAP, softcap)                                                                     \
-    X(PKV_OP_TOPK, topk)
+    X(PKV_OP_TOPK, topk)                                                                           \
+    X(PKV_OP_SCORE, score)                                                                         \
+    X(PKV_OP_PLACE, place)                                                                         \
+    X(PKV_OP_COMPETE, compete)
 
 #define ENTRY(op, name) [op] = &pkvi_kernel_##name##_cuda,
 

@@ -1,87 +1,16 @@
 /*
  * topk.cu: the k largest of each row, ties by the smaller index, and the row's log-sum-exp; twin of
- * kernels/ref/topk.c. A block a row: radix select by three digits (Alabi et al., J. Exp.
- * Algorithmics 17, 2012) finds the k-th key, a pass in index order collects, a bitonic sort orders.
- * Reads a row five times, from the L2 cache but for the first.
+ * kernels/ref/topk.c. A block a row: radix select (select.cuh) finds the k-th key, a pass in index
+ * order collects, a bitonic sort orders. Reads a row five times, from the L2 cache but for the
+ * first.
  */
 #include "kernels/addr.h"
 #include "kernels/cost.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/select.cuh"
 
-#define THREADS 1024u
+#define THREADS PKV_SELECT_THREADS
 #define WARPS (THREADS / 32)
-#define BINS 2048u
-#define BINS_PER_THREAD (BINS / THREADS)
-
-/* Ascending keys for ascending values; -0 and 0 are equal, NaN is as small as -inf. */
-static __device__ __forceinline__ uint32_t key_of(float value)
-{
-    const float x = isnan(value) ? -INFINITY : value == 0.0f ? 0.0f : value;
-    const uint32_t bits = __float_as_uint(x);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-/* Where the k-th largest lies: digits found so far, and how many keys like it are wanted. */
-struct select {
-    uint32_t key, mask, wanted;
-};
-
-/* One digit of the k-th key: `bins` = a histogram of the keys that share the digits before. */
-static __device__ void find_digit(const uint32_t *bins, uint32_t shift, uint32_t bits,
-                                  uint32_t *part, struct select *found)
-{
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, wanted = found->wanted;
-    const uint32_t first = BINS - 1 - threadIdx.x * BINS_PER_THREAD; /* from the top */
-    uint32_t mine = 0;
-    for (uint32_t i = 0; i < BINS_PER_THREAD; i++) {
-        mine += bins[first - i];
-    }
-    uint32_t through = mine; /* keys of the bins down to the thread's last */
-    for (uint32_t distance = 1; distance < 32; distance *= 2) {
-        const uint32_t below = __shfl_up_sync(0xffffffffu, through, distance);
-        through += lane >= distance ? below : 0;
-    }
-    if (lane == 31) {
-        part[warp] = through;
-    }
-    __syncthreads();
-    for (uint32_t w = 0; w < warp; w++) {
-        through += part[w];
-    }
-    uint32_t before = through - mine;
-    if (before < wanted && wanted <= through) { /* one thread */
-        uint32_t bin = first;
-        while (before + bins[bin] < wanted) {
-            before += bins[bin--];
-        }
-        found->key |= bin << shift;
-        found->mask |= ((1u << bits) - 1) << shift;
-        found->wanted = wanted - before;
-    }
-    __syncthreads();
-}
-
-static __device__ void select_key(const float *x, uint32_t cols, uint32_t *bins, uint32_t *part,
-                                  struct select *found)
-{
-    static const uint32_t shifts[] = {21, 10, 0}, bits[] = {11, 11, 10};
-    for (uint32_t digit = 0; digit < 3; digit++) {
-        for (uint32_t i = threadIdx.x; i < BINS; i += THREADS) {
-            bins[i] = 0;
-        }
-        __syncthreads();
-        const uint32_t key = found->key, mask = found->mask;
-        for (uint32_t i = threadIdx.x; i < cols; i += THREADS) {
-            const uint32_t mine = key_of(x[i]);
-            if ((mine & mask) == key) {
-                atomicAdd(&bins[mine >> shifts[digit] & ((1u << bits[digit]) - 1)], 1u);
-            }
-        }
-        __syncthreads();
-        find_digit(bins, shifts[digit], bits[digit], part, found);
-    }
-}
 
 static __device__ __forceinline__ void put(float *values, int32_t *ids, uint32_t at, float value,
                                            uint32_t id)
@@ -92,8 +21,8 @@ static __device__ __forceinline__ void put(float *values, int32_t *ids, uint32_t
 
 /* Larger keys in any order, then the first `wanted` of the k-th key's, at the end. */
 static __device__ void collect(const float *x, uint32_t cols, uint32_t k,
-                               const struct select &found, uint32_t *part, uint32_t *taken,
-                               float *values, int32_t *ids)
+                               const struct pkvi_cuda_select &found, uint32_t *part,
+                               uint32_t *taken, float *values, int32_t *ids)
 {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t first_like = k - found.wanted;
@@ -101,7 +30,7 @@ static __device__ void collect(const float *x, uint32_t cols, uint32_t k,
     for (uint32_t begin = 0; begin < cols; begin += THREADS) {
         const uint32_t i = begin + threadIdx.x;
         const float value = i < cols ? x[i] : 0.0f;
-        const uint32_t key = i < cols ? key_of(value) : 0;
+        const uint32_t key = i < cols ? pkvi_cuda_order_key(value) : 0;
         const bool like = i < cols && key == found.key;
         const uint32_t votes = __ballot_sync(0xffffffffu, like);
         if (i < cols && key > found.key) {
@@ -177,10 +106,10 @@ static __device__ float log_sum_exp(const float *x, uint32_t cols, float max, do
 
 static __global__ void __launch_bounds__(THREADS) topk(struct pkv_args_topk args)
 {
-    PKV_SHARED(uint32_t, bins, [BINS]);
+    PKV_SHARED(uint32_t, bins, [PKV_SELECT_BINS]);
     PKV_SHARED(uint32_t, part, [WARPS]);
     PKV_SHARED(double, sums, [WARPS]);
-    PKV_SHARED(struct select, found, [1]);
+    PKV_SHARED(struct pkvi_cuda_select, found, [1]);
     PKV_SHARED(uint32_t, taken, [1]);
     const uint64_t row = blockIdx.x;
     const float *x = PKV_AT(const float, args.x) + row * args.cols;
@@ -191,7 +120,7 @@ static __global__ void __launch_bounds__(THREADS) topk(struct pkv_args_topk args
         taken[0] = 0;
     }
     __syncthreads();
-    select_key(x, args.cols, bins, part, found);
+    pkvi_cuda_select_key(x, args.cols, bins, part, found);
     collect(x, args.cols, args.k, found[0], part, taken, values, ids);
     sort(values, ids, args.k);
     if (args.lse) {
