@@ -272,6 +272,9 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS) score_mma(struct pkv_a
     struct unit unit;
     for (uint32_t number = blockIdx.x; find(args, number, WARPS * SHAPE::keys, &unit);
          number += gridDim.x) {
+        if (unit.low >= unit.end) {
+            continue;
+        }
         const uint32_t first = unit.begin + threadIdx.x / 32 * SHAPE::keys;
         const bool some = first < unit.end && first + SHAPE::keys > unit.low;
         unsigned k[SHAPE::tiles][SHAPE::words];
@@ -377,7 +380,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) score_plain(struct pkv_a
         load_page(args, unit, k);
         __syncthreads();
         float sum = 0.0f;
-        for (uint32_t i = warp * PLAIN_HEADS; i < unit.row_heads; i += PLAIN_THREADS / 32 * 4) {
+        for (uint32_t i = warp * PLAIN_HEADS; i < unit.row_heads; i += PLAIN_WARPS * PLAIN_HEADS) {
             sum = add_heads(args, unit, k, i, sum);
         }
         part[warp][lane] = sum;

@@ -102,6 +102,7 @@ static void test_compete__every_shape__as_the_model(void **state)
         {PKV_KV_Q8_0, 2, 32, 110, 64, 64, {32, 31}, {32, 0}, 32, 30},
         {PKV_KV_F32, 2, 10, 96, 64, 32, {1, 0}, {0, 0}, 32, 9},
         {PKV_KV_BF16, 2, 48, 65, 32, 32, {0, 5}, {0, 0}, 32, 2},
+        {PKV_KV_F16, 2, 16, 1120, 640, 320, {0, 9}, {0, 0}, 160, 40},
     };
     PKVT_FOR_EACH_CPU(cpu)
     {

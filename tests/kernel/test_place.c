@@ -96,9 +96,9 @@ static void case_close(struct place_case *c)
 static float pooled(const struct shape *s, const float *score, uint32_t token)
 {
     float most = -INFINITY;
-    for (uint32_t t = 0; t < s->end; t++) {
-        const uint32_t away = t > token ? t - token : token - t;
-        most = away <= s->pool / 2 && score[t] > most ? score[t] : most;
+    for (uint32_t i = 0; i < s->pool; i++) {
+        const uint32_t t = token + i - s->pool / 2; /* modulo 2^32 before the first */
+        most = t < s->end && score[t] > most ? score[t] : most;
     }
     return most;
 }
@@ -145,6 +145,22 @@ static void check_head(const struct place_case *c, const struct shape *s, uint32
     }
 }
 
+/* The tokens and scores of the plain C, to the bit. */
+static void check_same(const struct place_case *c)
+{
+    const uint64_t slots = (uint64_t)c->kv.kv_heads * c->args.slots;
+    const uint64_t scores = (uint64_t)c->kv.kv_heads * c->hot.view->score_stride;
+    int32_t *token = pkvt_alloc(slots * sizeof *token);
+    float *score = pkvt_alloc(scores * sizeof *score);
+    memcpy(token, c->hot.token, slots * sizeof *token);
+    memcpy(score, c->hot.score, scores * sizeof *score);
+    pkvt_run(PKV_CPU_SCALAR, PKV_OP_PLACE, &c->args, 1);
+    assert_memory_equal(token, c->hot.token, slots * sizeof *token);
+    assert_memory_equal(score, c->hot.score, scores * sizeof *score);
+    free(token);
+    free(score);
+}
+
 static void test_place__every_shape__the_best(void **state)
 {
     (void)state;
@@ -156,6 +172,8 @@ static void test_place__every_shape__the_best(void **state)
         {PKV_KV_F32, 2, 10, 70, 64, 96, {32, 95}, 4, 3, 1, PKV_PLACE_TOP, 9},
         {PKV_KV_BF16, 2, 48, 65, 32, 32, {0, 30}, 4, 5, 1, PKV_PLACE_TOP, 2},
         {PKV_KV_F16, 2, 64, 300, 256, 64, {0, 10}, 4, 7, 3, PKV_PLACE_RANDOM, 100},
+        {PKV_KV_F16, 2, 16, 3050, 2976, 160, {0, 156}, 4, 7, 60, PKV_PLACE_TOP, 70},
+        {PKV_KV_F16, 1, 16, 2100, 2048, 96, {0}, 0, 1, 64, PKV_PLACE_TOP, 1000000},
     };
     PKVT_FOR_EACH_CPU(cpu)
     {
@@ -166,6 +184,7 @@ static void test_place__every_shape__the_best(void **state)
             for (uint32_t h = 0; h < shapes[i].kv_heads; h++) {
                 check_head(&c, &shapes[i], h);
             }
+            check_same(&c);
             case_close(&c);
         }
     }

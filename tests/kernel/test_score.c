@@ -167,6 +167,9 @@ static const struct shape shapes[] = {
     {PKV_KV_BF16, 2, 2, 96, 17, 33, 0, 0, 1, 0, 0.5f, 0, 0, {0}},
     {PKV_KV_F32, 5, 1, 10, 100, 3, 0, 0, 1, 0, 0, 0, 0, {0}},
     {PKV_KV_F16, 2, 1, 32, 7, 5, 5, 0, 1, 0, 1, 0, 0, {0}},
+    {PKV_KV_Q8_0, 8, 1, 128, 90, 20, 1, 0, 1, 0.01f, 1, 0, 0, {0}},
+    {PKV_KV_BF16, 2, 1, 256, 300, 7, 0, 0, 1, 0, 0.5f, 0, 0, {0}},
+    {PKV_KV_F32, 6, 2, 64, 40, 30, 2, 20.0f, 1, 0.01f, 0, 0, 0, {0}},
     {PKV_KV_F16, 9, 3, 64, 499, 1, 0, 0, 1, 0, 0.9f, 96, 416, {0, 32, 75}},
     {PKV_KV_F16, 9, 3, 64, 700, 3, 0, 0, 1, 0, 1, 576, 640, {0, 300, 570}},
 };
@@ -232,11 +235,53 @@ static void test_score__ranges_and_tiles__bits_of_one_launch(void **state)
     }
 }
 
+/* Sequences of one step, each with a view and scores of its own. */
+static void test_score__several_spans__bits_of_each_alone(void **state)
+{
+    (void)state;
+    static const struct shape shape = {PKV_KV_F16, 9, 3,    64,   600, 40, 3,
+                                       0,          1, 0.1f, 0.5f, 0,   0,  {0}};
+    PKVT_FOR_EACH_CPU(cpu)
+    {
+        struct score_case c;
+        case_open(&c, &shape);
+        const uint64_t scores = (uint64_t)c.kv.kv_heads * c.stride, bytes = scores * sizeof(float);
+        struct pkv_kv_view *views = pkvt_alloc(2 * sizeof *views);
+        struct pkv_row_span *spans = pkvt_alloc(2 * sizeof *spans);
+        float *score = pkvt_alloc(2 * bytes), *together = pkvt_alloc(2 * bytes);
+        for (uint32_t i = 0; i < 2; i++) {
+            views[i] = *c.view;
+            views[i].score = pkvi_addr(score + i * scores);
+            memcpy(score + i * scores, c.before, bytes);
+        }
+        spans[0] = (struct pkv_row_span){.view = 1, .rows = 25, .first_position = 600};
+        spans[1] = (struct pkv_row_span){.first_row = 25, .rows = 15, .first_position = 310};
+        c.args.views = pkvi_addr(views);
+        c.args.spans = pkvi_addr(spans);
+        c.args.span_count = 2;
+        pkvt_run(cpu, PKV_OP_SCORE, &c.args, 2);
+        memcpy(together, score, 2 * bytes);
+        c.args.span_count = 1;
+        for (uint32_t i = 0; i < 2; i++) {
+            memcpy(score + i * scores, c.before, bytes);
+            c.args.spans = pkvi_addr(spans + 1 - i);
+            pkvt_run(cpu, PKV_OP_SCORE, &c.args, 1);
+        }
+        assert_memory_equal(together, score, 2 * bytes);
+        free(views);
+        free(spans);
+        free(score);
+        free(together);
+        case_close(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_score__every_variant_and_shape__as_summed),
         cmocka_unit_test(test_score__ranges_and_tiles__bits_of_one_launch),
+        cmocka_unit_test(test_score__several_spans__bits_of_each_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
