@@ -151,7 +151,7 @@ source(const struct pkv_args_place &args, uint32_t head, uint32_t token, uint32_
            ((uint64_t)head * PKV_PAGE_TOKENS + token % PKV_PAGE_TOKENS) * entry_bytes;
 }
 
-static __global__ void __launch_bounds__(COPY_THREADS, 6) gather(struct pkv_args_place args)
+static __global__ void __launch_bounds__(COPY_THREADS, 4) gather(struct pkv_args_place args)
 {
     const uint32_t head = blockIdx.y, first = pkvi_cuda_view_first_key(args.to, head);
     const uint32_t entry_bytes = pkvi_cuda_entry_bytes(args.kv_type, args.head_dim);

@@ -55,7 +55,7 @@ static __device__ bool find(const struct pkv_args_score &args, uint32_t number, 
     unit->low = max(unit->begin, pkvi_cuda_view_first_key(*unit->view, unit->kv_head));
     unit->row = span.first_row + skip;
     unit->row_key = unit->span_key + skip;
-    unit->row_heads = (span.rows - skip) * unit->group;
+    unit->row_heads = unit->low < unit->end ? (span.rows - skip) * unit->group : 0;
     return true;
 }
 
@@ -272,9 +272,6 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS) score_mma(struct pkv_a
     struct unit unit;
     for (uint32_t number = blockIdx.x; find(args, number, WARPS * SHAPE::keys, &unit);
          number += gridDim.x) {
-        if (unit.low >= unit.end) {
-            continue;
-        }
         const uint32_t first = unit.begin + threadIdx.x / 32 * SHAPE::keys;
         const bool some = first < unit.end && first + SHAPE::keys > unit.low;
         unsigned k[SHAPE::tiles][SHAPE::words];
