@@ -365,8 +365,7 @@ static __device__ float add_heads(const struct pkv_args_score &args, const struc
 
 static __global__ void __launch_bounds__(PLAIN_THREADS) score_plain(struct pkv_args_score args)
 {
-    PKV_DYN_SHARED(float, k); /* [head_dim][PKV_PAGE_TOKENS] */
-    PKV_SHARED(float, part, [PLAIN_WARPS][32]);
+    PKV_DYN_SHARED(float, k); /* [head_dim][PKV_PAGE_TOKENS], then sums [PLAIN_WARPS][32] */
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     struct unit unit;
     for (uint32_t number = blockIdx.x; find(args, number, PKV_PAGE_TOKENS, &unit);
@@ -380,12 +379,14 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) score_plain(struct pkv_a
         for (uint32_t i = warp * PLAIN_HEADS; i < unit.row_heads; i += PLAIN_WARPS * PLAIN_HEADS) {
             sum = add_heads(args, unit, k, i, sum);
         }
-        part[warp][lane] = sum;
+        __syncthreads();
+        k[32 * warp + lane] = sum;
         __syncthreads();
         if (warp == 0) {
             put(args, unit, unit.begin + lane,
-                (part[0][lane] + part[1][lane]) + (part[2][lane] + part[3][lane]));
+                (k[lane] + k[32 + lane]) + (k[64 + lane] + k[96 + lane]));
         }
+        __syncthreads();
     }
 }
 
@@ -413,7 +414,8 @@ static enum pkv_status launch_plain(const struct pkvi_cuda_stream *native,
                                     const struct pkv_args_score &args)
 {
     const uint32_t most = PLAIN_BLOCKS * native->multiprocessors / args.span_count;
-    const uint32_t bytes = args.head_dim * PKV_PAGE_TOKENS * sizeof(float);
+    const uint32_t values = args.head_dim > PLAIN_WARPS ? args.head_dim : PLAIN_WARPS;
+    const uint32_t bytes = values * PKV_PAGE_TOKENS * (uint32_t)sizeof(float); /* 64 KB at 512 */
     const cudaError_t error = cudaFuncSetAttribute(
         (const void *)score_plain, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     if (error != cudaSuccess) {
