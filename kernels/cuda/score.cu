@@ -224,6 +224,12 @@ add_tile(const struct pkv_args_score &args, const uint4 *q, const struct row_hea
             pkvi_mma_m16n8k16(score[n], a[1], k[n] + 4 * i + 2);
         }
     }
+    if (args.softcap > 0) {
+#pragma unroll
+        for (uint32_t i = 0; i < 4 * SHAPE::tiles; i++) {
+            score[i / 4][i % 4] = capped(args, score[i / 4][i % 4]);
+        }
+    }
 #pragma unroll
     for (uint32_t r = 0; r < 2; r++) {
         const struct row_head mine = row_heads[row + 8 * r];
@@ -232,8 +238,7 @@ add_tile(const struct pkv_args_score &args, const uint4 *q, const struct row_hea
         for (uint32_t n = 0; n < SHAPE::tiles; n++) {
 #pragma unroll
             for (uint32_t side = 0; side < 2; side++) {
-                const float p =
-                    exp2f(__fmaf_rn(capped(args, score[n][2 * r + side]), PKV_LOG2E, shift));
+                const float p = exp2f(__fmaf_rn(score[n][2 * r + side], PKV_LOG2E, shift));
                 const float seen = first + 8 * n + 2 * part + side <= mine.last ? p : 0.0f;
                 sum[n][side] = __fmaf_rn(seen, mine.weight, sum[n][side]);
             }
