@@ -14,7 +14,8 @@
  * prompt is cut, on scratch, or on the device's size. Over f16, bf16 and q8_0 with heads of 64, 128
  * and 256 channels its tensor cores multiply what is rounded to f16 (q * scale; K and V; the
  * weights exp(score - largest)), sum in float32, and take a split page by page with an online
- * softmax; everything else is float32 throughout.
+ * softmax; everything else is float32 throughout. SCORE takes the same scores and sums row heads in
+ * an order that neither the grid nor a cut of the keys changes.
  */
 #ifndef PKV_KERNELS_H
 #define PKV_KERNELS_H
