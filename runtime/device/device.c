@@ -13,7 +13,7 @@
 #ifdef PKV_HAVE_CUDA
 #define DEVICES "cpu, cuda, sim"
 #else
-#define DEVICES "cpu, sim"
+#define DEVICES "cpu, sim; cuda is in builds that found a CUDA toolkit"
 #endif
 
 static const struct pkv_device_ops *const devices[] = {
