@@ -5,7 +5,7 @@ import os
 import tempfile
 import unittest
 
-from cli_support import CliTest, GEMMA2, SOURCE, main, model
+from cli_support import CliTest, GEMMA2, SOURCE, is_sanitized, main, model
 
 SMOLLM2 = model("smollm2")
 TEXT = os.path.join(SOURCE, "tests/golden/text_report.txt")
@@ -40,6 +40,7 @@ class Smollm2(CliTest):
         self.fails("quality", "-m", SMOLLM2, "--quiet", "--text", TEXT, "--context", "8192", "--tokens", "100",
                    mentions="8192")
 
+    @unittest.skipIf(is_sanitized(), "minutes in a build with a sanitizer; the other tests go the same way")
     def test_policies_in_order(self):
         """What is known beforehand: full is exact, oracle covers most, random and window least; a budget too small
         is told in its cell; a wider one covers more."""
