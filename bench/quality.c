@@ -61,10 +61,7 @@ static bool add_arm(struct quality *q, const char *name, const char *budget, con
         pkvi_say_usage("--policies: there is no policy '%.64s'", name);
         return false;
     }
-    while (pkv_pyramid_name(arm->pyramid) && strcmp(pkv_pyramid_name(arm->pyramid), pyramid) != 0) {
-        arm->pyramid++;
-    }
-    if (!pkv_pyramid_name(arm->pyramid)) {
+    if (!pkvi_engine_pyramid(pyramid, &arm->pyramid)) {
         pkvi_say_usage("--pyramid: there is no shape '%.64s'", pyramid);
         return false;
     }

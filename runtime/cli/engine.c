@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/cli/cli.h"
@@ -56,9 +57,11 @@ static const struct pkvi_option device_options[] = {
      "and the share of a budget that is for recent tokens, up to 1 (default: the policy's, or "
      "--recent)",
      0, 1, true},
-    {"pyramid", 0, PKV_OPTION_CHOICE, FIELD(pyramid), PKV_ENGINE_PYRAMIDS,
-     "with a policy that keeps hot sets: how slots are shared out among layers (default flat)", 0,
-     0, false},
+    {"pyramid", 0, PKV_OPTION_TEXT, FIELD(pyramid), "SHAPE",
+     "and how slots are shared out among layers: flat, cosine, linear, power, reversed, or "
+     "file:PATH "
+     "with a JSON array of one weight a global layer (default flat)",
+     0, 0, false},
     {"gpu-layers", 0, PKV_OPTION_REFUSED, 0, "N",
      "not available yet: weights are all on one device", 0, 0, false},
     {"ngl", 0, PKV_OPTION_REFUSED, 0, "N", "not available yet: weights are all on one device", 0, 0,
@@ -312,6 +315,48 @@ uint64_t pkvi_engine_budget_bytes(const struct pkvi_engine *engine,
     return bytes < 1.0 ? 1 : bytes < 0x1p62 ? (uint64_t)ceil(bytes) : UINT64_C(1) << 62;
 }
 
+bool pkvi_engine_pyramid(const char *name, enum pkv_pyramid *pyramid_out)
+{
+    const char *known;
+    for (uint32_t i = 0; (known = pkv_pyramid_name((enum pkv_pyramid)i)) != NULL; i++) {
+        if (strcmp(known, name) == 0) {
+            *pyramid_out = (enum pkv_pyramid)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A JSON array of one number a global layer. */
+static bool read_weights(struct pkvi_engine *engine, const char *path)
+{
+    struct pkv_memory_plan plan = {.line_count = 0};
+    const struct pkv_session_config config = pkv_session_config_default();
+    struct pkvi_bytes text = {0};
+    json_error_t error;
+    (void)pkv_session_plan(engine->model, &config, &plan); /* of the layers; memory is told later */
+    if (!pkvi_file_read(path, &text)) {
+        return false;
+    }
+    json_t *array = json_loadb(text.data, text.bytes, JSON_REJECT_DUPLICATES, &error);
+    free(text.data);
+    const size_t count = json_array_size(array);
+    bool ok = count == plan.kv_global_layers;
+    for (size_t i = 0; ok && i < count; i++) {
+        ok = json_is_number(json_array_get(array, i));
+    }
+    engine->layer_weights = ok ? malloc(count * sizeof *engine->layer_weights) : NULL;
+    for (size_t i = 0; engine->layer_weights && i < count; i++) {
+        engine->layer_weights[i] = json_number_value(json_array_get(array, i));
+    }
+    json_decref(array);
+    if (!engine->layer_weights) {
+        pkvi_say_failure("%s: expected a JSON array of %u numbers, one a global layer",
+                         pkvi_file_name(path), plan.kv_global_layers);
+    }
+    return engine->layer_weights != NULL;
+}
+
 static void set_policy(const struct pkvi_engine *engine, const struct pkvi_engine_options *options,
                        struct pkv_session_config *config)
 {
@@ -327,7 +372,10 @@ static void set_policy(const struct pkvi_engine *engine, const struct pkvi_engin
     config->kv_host_bytes = (uint64_t)options->kv_host_bytes;
     config->kv_resident = residents[options->full_resident];
     config->kv_check_steps = (uint32_t)options->check;
-    config->kv_pyramid = (enum pkv_pyramid)options->pyramid;
+    if (options->pyramid && !engine->layer_weights) {
+        (void)pkvi_engine_pyramid(options->pyramid, &config->kv_pyramid);
+    }
+    config->kv_layer_weights = engine->layer_weights;
     config->kv_recent_ratio = (float)options->recent_ratio;
     int64_t sinks = -1;
     if (options->sinks && pkvi_number_int(options->sinks, 0, PKV_ENGINE_SINKS_MOST, &sinks)) {
@@ -367,6 +415,12 @@ bool pkvi_engine_plan_session(struct pkvi_engine *engine, const struct pkvi_engi
     config->kv_device_bytes = (uint64_t)options->kv_device_bytes;
     engine->context_tokens =
         config->context_tokens != 0 ? config->context_tokens : engine->model_info.context;
+    const char *file = options->pyramid && strncmp(options->pyramid, "file:", 5) == 0
+                           ? options->pyramid + 5
+                           : NULL;
+    if (file && !engine->layer_weights && !read_weights(engine, file)) {
+        return false;
+    }
     set_policy(engine, options, config);
     const enum pkv_status status = pkv_session_plan(engine->model, config, &engine->plan);
     if (status == PKV_ERR_NO_MEMORY && engine->plan.line_count > 0) {
@@ -405,6 +459,7 @@ void pkvi_engine_close(struct pkvi_engine *engine)
         pkv_model_close(engine->model);
     }
     pkv_device_close(engine->device);
+    free(engine->layer_weights);
     pkvi_engine_close_text(engine);
     *engine = (struct pkvi_engine){0};
 }

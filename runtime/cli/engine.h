@@ -9,10 +9,10 @@ struct pkvi_engine_options {
     const char *model, *cache_dir;
     int64_t context_tokens, threads, kv_device_bytes; /* 0 = not given */
     int64_t kv_host_bytes, recent, check;
-    const char *sinks; /* NULL = not given */
+    const char *sinks, *pyramid; /* NULL = not given */
     double recent_ratio;
     struct pkvi_budget kv_budget;
-    int device, cpu, kv_type, kv_policy, full_resident, pyramid; /* words of their options */
+    int device, cpu, kv_type, kv_policy, full_resident; /* words of their options */
     double link_gbps, link_latency_us;
     const char *sim; /* profile file; NULL = compute */
     bool quiet, json;
@@ -25,7 +25,6 @@ struct pkvi_engine_options {
     "auto|device|full|window|h2o|snapkv|pyramidkv|pivot-norecall|oracle|random"
 #define PKV_ENGINE_FIRST_RECIPE 3
 #define PKV_ENGINE_SINKS_MOST (1 << 20)
-#define PKV_ENGINE_PYRAMIDS "flat|cosine|linear|power|reversed"
 #define PKV_ENGINE_RESIDENTS "interleaved|first|last"
 #define PKV_ENGINE_FAMILIES "chatml|llama2|llama3|gemma|mistral|phi3|zephyr"
 
@@ -64,6 +63,7 @@ struct pkvi_engine {
     struct pkv_session *session;
     struct pkv_memory_plan plan;
     uint32_t context_tokens; /* of the session */
+    double *layer_weights;   /* of --pyramid file:PATH; NULL = none */
     uint64_t load_ns;
 };
 
@@ -116,6 +116,9 @@ bool pkvi_engine_needs_text(const struct pkvi_engine *engine, const char *advice
  * the first row that is not: `position` is the first row's. */
 bool pkvi_engine_logits_ok(const struct pkvi_engine *engine, const float *logits, size_t rows,
                            size_t position);
+
+/* The shape of this name; false: there is none. */
+bool pkvi_engine_pyramid(const char *name, enum pkv_pyramid *pyramid_out);
 
 /* Bytes of K and V in the plan that are there: "device", "pinned". */
 uint64_t pkvi_engine_kv_bytes(const struct pkvi_engine *engine, const char *where);

@@ -67,7 +67,15 @@ int pkvi_engine_check(const struct pkvi_engine_options *options)
         return pkvi_say_usage("--sinks: '%.64s' is not allowed: a whole number, 0 to %d",
                               options->sinks, PKV_ENGINE_SINKS_MOST);
     }
-    const bool recipe = options->pyramid > 0 || options->sinks || options->recent_ratio > 0;
+    enum pkv_pyramid pyramid;
+    if (options->pyramid && strncmp(options->pyramid, "file:", 5) != 0 &&
+        !pkvi_engine_pyramid(options->pyramid, &pyramid)) {
+        return pkvi_say_usage(
+            "--pyramid: '%.64s': expected flat, cosine, linear, power, reversed or "
+            "file:PATH",
+            options->pyramid);
+    }
+    const bool recipe = options->pyramid || options->sinks || options->recent_ratio > 0;
     if (options->kv_policy < PKV_ENGINE_FIRST_RECIPE && recipe) {
         return pkvi_say_usage("--pyramid, --sinks, --recent-ratio: only with a --kv-policy that "
                               "keeps hot sets");

@@ -21,6 +21,27 @@ class Refused(CliTest):
         self.fails(*base, "--policies", "", code=2, mentions="--policies")
         self.fails("quality", "-m", GEMMA2, code=2, mentions="--text")
 
+    def test_weights_of_layers_from_a_file(self):
+        tiny = os.path.join(SOURCE, "tests/golden/tiny/llama_q4_1.gguf")
+        plan = ["plan", "-m", tiny, "-c", "2000", "--kv-policy", "h2o", "--kv-budget", "60%"]
+        layers = self.record(*plan)["kv_global_layers"]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "weights.json")
+
+            def write(text):
+                with open(path, "w") as file:
+                    file.write(text)
+            write(json.dumps([3] + [1] * (layers - 1)))
+            self.record(*plan, "--pyramid", f"file:{path}")
+            for text in ("", "[", "{}", "[1" + ",1" * layers + "]", json.dumps(["1"] * layers)):
+                write(text)
+                self.fails(*plan, "--pyramid", f"file:{path}", mentions=[path, f"array of {layers} numbers"])
+            for weights in ([0] * layers, [-1] + [1] * (layers - 1)):
+                write(json.dumps(weights))
+                self.fails(*plan, "--pyramid", f"file:{path}", mentions="weights")
+            self.fails(*plan, "--pyramid", f"file:{folder}/none", mentions="none")
+        self.fails(*plan[:5], "--pyramid", "cosine", code=2, mentions="--pyramid")
+
     def test_model_without_a_vocabulary(self):
         self.fails("quality", "-m", GEMMA2, "--text", TEXT, mentions="no vocabulary")
 
