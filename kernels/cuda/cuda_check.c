@@ -19,9 +19,10 @@ static enum pkv_status no_device(cudaError_t error, const char *what)
                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10,
                         what);
     }
-    return PKV_FAIL(PKV_ERR_UNSUPPORTED,
-                    "device 'cuda': no NVIDIA driver on this machine (libcuda.so.1 is missing, or is "
-                    "none that can be loaded; in a container: docker run --gpus all)");
+    return PKV_FAIL(
+        PKV_ERR_UNSUPPORTED,
+        "device 'cuda': no NVIDIA driver on this machine (libcuda.so.1 is missing, or is "
+        "none that can be loaded; in a container: docker run --gpus all)");
 }
 
 enum pkv_status pkvi_cuda_check(cudaError_t error, const char *what)
