@@ -126,3 +126,29 @@ build_preset() {
         die "the build failed; all of its output: $log"
     fi
 }
+
+# absolute PATH: seen from the folder that the script was called in; for use before any cd
+absolute() {
+    case $1 in
+    /*) printf '%s\n' "$1" ;;
+    *) printf '%s\n' "$PWD/$1" ;;
+    esac
+}
+
+# build_gpu_programs TREE ARCHITECTURES [change]: what tests/gpu/run_all runs. A tree that is configured keeps its
+# architectures without `change`.
+build_gpu_programs() {
+    local tree=$1 arch=$2 change=${3:-}
+    local targets
+    need_command cmake cmake
+    command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+    if [ ! -f "$tree/CMakeCache.txt" ] || [ -n "$change" ]; then
+        command -v nvcc >/dev/null || die "nvcc is missing: the CUDA toolkit, 12.0 or newer, builds the programs"
+        (cd "$PIVOTKV_ROOT" && cmake --preset release -B "$tree" -DCMAKE_CUDA_ARCHITECTURES="$arch") >&2 ||
+            die "cmake could not configure $tree"
+    fi
+    targets=$(cmake --build "$tree" --target help 2>&1) || die "$tree cannot be built: ${targets##*$'\n'}"
+    [[ $targets == *gpu_programs* ]] ||
+        die "$tree is configured without CUDA: name another folder by --build, which becomes a build with it"
+    cmake --build "$tree" --target gpu_programs >&2 || die "the programs for a card could not be built in $tree"
+}

@@ -7,6 +7,7 @@ The speeds are those that the same card showed (program speeds).
 """
 import argparse
 import json
+import os
 import struct
 import sys
 
@@ -95,22 +96,37 @@ def prompt_bound(row, model, speeds):
     return which, tokens / times[which], {"weight_bytes": model.weight_bytes, "flops": int(flops)}
 
 
+def records(path):
+    """Lines of a file that may not be there; one that was cut off is told and left."""
+    if not os.path.exists(path):
+        return
+    with open(path) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield json.loads(line)
+            except ValueError:
+                print(f"bounds: {path}:{number} is no JSON, left out", file=sys.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows")
     parser.add_argument("--speeds", required=True)
     options = parser.parse_args()
-    with open(options.speeds) as file:
-        speeds = [record for record in map(json.loads, file) if record["schema"] == "pivotkv/gpu-speeds/1"][-1]
+    speeds = [record for record in records(options.speeds) if record["schema"] == "pivotkv/gpu-speeds/1"]
     models = {}
-    with open(options.rows) as file:
-        for row in map(json.loads, file):
-            model = models.setdefault(row["model"], None) or Model(row["model"])
-            models[row["model"]] = model
-            which, bound, counted = (decode_bound if row["n_gen"] else prompt_bound)(row, model, speeds)
-            row.update(counted, bound=which, bound_ts=round(bound, 3), share=round(row["median_ts"] / bound, 5))
-            json.dump(row, sys.stdout, separators=(",", ":"))
-            print()
+    for row in records(options.rows):
+        if not speeds:  # what was measured is kept
+            print(json.dumps(row, separators=(",", ":")))
+            continue
+        model = models.setdefault(row["model"], None) or Model(row["model"])
+        models[row["model"]] = model
+        which, bound, counted = (decode_bound if row["n_gen"] else prompt_bound)(row, model, speeds[-1])
+        row.update(counted, bound=which, bound_ts=round(bound, 3), share=round(row["median_ts"] / bound, 5))
+        json.dump(row, sys.stdout, separators=(",", ":"))
+        print()
+    if not speeds:
+        sys.exit(f"bounds: {options.speeds} has no line of the card's speeds: rows without a bound")
 
 
 if __name__ == "__main__":
