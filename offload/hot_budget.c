@@ -240,6 +240,8 @@ enum pkv_status pkvi_hot_measure(struct pkvi_tier *t, uint64_t bytes)
     buy(t, bytes, pages, weight + layers);
     free(weight);
     t->sizes.hot_bytes = t->hot_state_bytes * t->config.sequences;
+    t->parking_slot_bytes = (uint64_t)t->sizes.hot_pages * t->unit_bytes + t->hot_state_bytes;
+    t->sizes.parking_bytes += t->parking_slot_bytes;
     measure_scores(t);
     return PKV_OK;
 }

@@ -131,15 +131,22 @@ static enum pkv_status take_slots(struct pkvi_tier *t, uint32_t s, uint32_t l)
     return PKV_OK;
 }
 
-void pkvi_hot_forget(struct pkvi_tier *t, uint32_t s)
+static void release_slots(struct pkvi_tier *t, uint32_t s)
 {
-    for (uint32_t l = 0; t->hot_pages && l < t->config.layers; l++) {
+    for (uint32_t l = 0; l < t->config.layers; l++) {
         const struct pkvi_tier_layer *layer = &t->layer[l];
         const uint32_t heads = layer->info.kv_heads, rows = layer->hot_slots / PKV_PAGE_TOKENS;
         pkv_addr *table = uploaded(t, hot_row(t, s, l));
         for (uint32_t i = 0; layer->global && i < rows * heads; i++) {
             pkvi_page_release(t, &table[i]);
         }
+    }
+}
+
+void pkvi_hot_forget(struct pkvi_tier *t, uint32_t s)
+{
+    if (t->hot_pages) {
+        release_slots(t, s);
     }
     t->seq[s].placed = t->seq[s].placing = t->seq[s].picking = t->seq[s].hot = false;
 }
@@ -479,7 +486,22 @@ void pkvi_hot_write_least(struct pkvi_tier *t)
     }
 }
 
-/* Of a pass's sequence, what the pass reads: pages by key, first keys, host blocks. */
+/* What a pass, or the ring's next page that leaves, reads of a sequence: pages by key, first keys;
+ * and host blocks. */
+static enum pkv_status upload_tables(struct pkvi_copies *copies, uint32_t s, bool blocks)
+{
+    const struct pkvi_tier *t = copies->tier;
+    const pkv_addr parts[] = {hot_row(t, s, 0) - t->layer[0].hot_base * sizeof(pkv_addr),
+                              t->first_keys + (uint64_t)s * t->row_entries * sizeof(uint32_t),
+                              pkvi_hot_blocks(t, s, 0)};
+    const uint64_t bytes[] = {t->hot_entries * sizeof(pkv_addr), t->row_entries * sizeof(uint32_t),
+                              (uint64_t)t->sizes.global_layers * t->blocks_max * sizeof(pkv_addr)};
+    for (uint32_t i = 0; i < (blocks ? 3u : 2u); i++) {
+        PKV_TRY(pkvi_copies_add(copies, parts[i], t->upload + (parts[i] - t->tables), bytes[i]));
+    }
+    return PKV_OK;
+}
+
 enum pkv_status pkvi_hot_upload(struct pkvi_copies *copies, uint32_t s)
 {
     const struct pkvi_tier *t = copies->tier;
@@ -490,14 +512,100 @@ enum pkv_status pkvi_hot_upload(struct pkvi_copies *copies, uint32_t s)
         PKV_TRY(pkvi_copies_add(copies, view, t->upload + (view - t->tables),
                                 sizeof(struct pkv_kv_view)));
     }
-    const pkv_addr parts[] = {hot_row(t, s, 0) - t->layer[0].hot_base * sizeof(pkv_addr),
-                              t->first_keys + (uint64_t)s * t->row_entries * sizeof(uint32_t),
-                              pkvi_hot_blocks(t, s, 0)};
-    const uint64_t bytes[] = {t->hot_entries * sizeof(pkv_addr), t->row_entries * sizeof(uint32_t),
-                              (uint64_t)t->sizes.global_layers * t->blocks_max * sizeof(pkv_addr)};
-    const uint32_t count = seq->placing ? 3 : seq->hot ? 2 : 0;
-    for (uint32_t i = 0; i < count; i++) {
-        PKV_TRY(pkvi_copies_add(copies, parts[i], t->upload + (parts[i] - t->tables), bytes[i]));
+    return seq->placing || seq->hot ? upload_tables(copies, s, seq->placing) : PKV_OK;
+}
+
+/* Pages of slots of all layers, one behind the other in `memory`, and what stands beside them. */
+static enum pkv_status move_slots(struct pkvi_copies *copies, uint32_t s, pkv_addr memory,
+                                  bool load)
+{
+    const struct pkvi_tier *t = copies->tier;
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        const struct pkvi_tier_layer *layer = &t->layer[l];
+        const pkv_addr *table = uploaded(t, hot_row(t, s, l));
+        const uint32_t entries = layer->hot_slots / PKV_PAGE_TOKENS * layer->info.kv_heads;
+        for (uint32_t i = 0; layer->global && i < entries; i++) {
+            if (table[i] != 0) {
+                PKV_TRY(pkvi_copies_add(copies, load ? table[i] : memory, load ? memory : table[i],
+                                        layer->page_bytes));
+                memory += layer->page_bytes;
+            }
+        }
     }
-    return PKV_OK;
+    const pkv_addr state = t->hot_state + t->seq[s].share * t->hot_state_bytes;
+    return pkvi_copies_add(copies, load ? state : memory, load ? memory : state,
+                           t->hot_state_bytes);
+}
+
+static pkv_addr parking_of(const struct pkvi_tier *t, uint32_t parking)
+{
+    return t->parked_rings + (parking + 1ull) * t->sizes.parking_bytes - t->parking_slot_bytes;
+}
+
+enum pkv_status pkvi_hot_park(struct pkvi_copies *copies, uint32_t s, uint32_t parking)
+{
+    struct pkvi_tier *t = copies->tier;
+    return t->seq[s].placed ? move_slots(copies, s, parking_of(t, parking), false) : PKV_OK;
+}
+
+void pkvi_hot_parked(struct pkvi_tier *t, uint32_t s)
+{
+    if (t->hot_pages) {
+        release_slots(t, s);
+    }
+    t->seq[s].hot = t->seq[s].picking = false;
+}
+
+enum pkv_status pkvi_hot_unpark(struct pkvi_copies *copies, uint32_t s, uint32_t parking)
+{
+    struct pkvi_tier *t = copies->tier;
+    const uint32_t end = pkvi_pages_of(t->seq[s].tokens);
+    if (!t->seq[s].placed) {
+        return PKV_OK;
+    }
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        struct pkvi_tier_state *state = &t->seq[s].state[l];
+        if (!is_hot_layer(t, l)) {
+            continue;
+        }
+        PKV_TRY(take_slots(t, s, l));
+        PKV_TRY(pkvi_pages_add(t, s, l, state->ring_first, end));
+        PKV_TRY(pkvi_transfer_blocks(copies, s, l, state->ring_first, end, true));
+        state->first_page = state->ring_first;
+        write_ring(t, s, l, end);
+    }
+    PKV_TRY(move_slots(copies, s, parking_of(t, parking), true));
+    return upload_tables(copies, s, false);
+}
+
+enum pkv_status pkvi_hot_fork(struct pkvi_tier *t, uint32_t from, uint32_t to)
+{
+    struct pkvi_copies copies = {.tier = t, .stream = t->compute};
+    if (!t->seq[from].placed) {
+        return PKV_OK;
+    }
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        const struct pkvi_tier_layer *layer = &t->layer[l];
+        const uint32_t entries = layer->hot_slots / PKV_PAGE_TOKENS * layer->info.kv_heads;
+        const pkv_addr *a = uploaded(t, hot_row(t, from, l)), *b = uploaded(t, hot_row(t, to, l));
+        if (!is_hot_layer(t, l)) {
+            continue;
+        }
+        PKV_TRY(take_slots(t, to, l));
+        for (uint32_t i = 0; i < entries; i++) {
+            if (a[i] != 0) {
+                PKV_TRY(pkvi_copies_add(&copies, b[i], a[i], layer->page_bytes));
+            }
+        }
+        memcpy(uploaded(t, first_keys(t, to, l)), uploaded(t, first_keys(t, from, l)),
+               layer->info.kv_heads * sizeof(uint32_t));
+        t->seq[to].state[l].ring_first = t->seq[from].state[l].ring_first;
+        write_ring(t, to, l, pkvi_pages_of(t->seq[to].tokens));
+    }
+    PKV_TRY(pkvi_copies_add(&copies, t->hot_state + t->seq[to].share * t->hot_state_bytes,
+                            t->hot_state + t->seq[from].share * t->hot_state_bytes,
+                            t->hot_state_bytes));
+    PKV_TRY(upload_tables(&copies, to, false));
+    t->seq[to].placed = true;
+    return pkvi_copies_flush(&copies);
 }

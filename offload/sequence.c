@@ -158,6 +158,7 @@ enum pkv_status pkvi_tier_seq_fork(struct pkvi_tier *t, uint32_t from, uint32_t 
             share_layer(t, from, to, l);
         }
     }
+    PKV_TRY(pkvi_hot_fork(t, from, to));
     return pkvi_transfer_fork_rings(t, t->seq[from].share, t->seq[to].share);
 }
 
@@ -194,15 +195,16 @@ enum pkv_status pkvi_tier_seq_park(struct pkvi_tier *t, uint32_t s)
     pkvi_tier_settle(t, s);
     PKV_TRY(pkvi_transfer_arrived(t, s));
     PKV_TRY(pkvi_transfer_before_park(t));
-    pkvi_hot_forget(t, s);
     for (uint32_t l = 0; l < t->config.layers; l++) {
         if (t->layer[l].global) {
             PKV_TRY(store_open_block(&copies, s, l));
         }
     }
     PKV_TRY(pkvi_transfer_park_rings(&copies, seq->share, parking, false));
+    PKV_TRY(pkvi_hot_park(&copies, s, parking));
     PKV_TRY(pkvi_copies_flush(&copies));
     PKV_TRY(pkvi_transfer_settle_stores(t));
+    pkvi_hot_parked(t, s);
     for (uint32_t l = 0; l < t->config.layers; l++) {
         if (t->layer[l].global) {
             pkvi_pages_drop(t, s, l, seq->state[l].first_page, pkvi_pages_of(seq->tokens));
@@ -239,6 +241,7 @@ enum pkv_status pkvi_tier_seq_unpark(struct pkvi_tier *t, uint32_t s)
     PKV_TRY(pkvi_transfer_after_compute(t, t->load));
     PKV_TRY(load_dense(&copies, s));
     PKV_TRY(pkvi_transfer_park_rings(&copies, seq->share, seq->parked, true));
+    PKV_TRY(pkvi_hot_unpark(&copies, s, seq->parked));
     PKV_TRY(pkvi_copies_flush(&copies));
     release_place(&t->parkings, &seq->parked);
     return pkvi_transfer_arriving(t, s);

@@ -96,6 +96,7 @@ struct pkvi_tier {
     uint32_t *hot_pages;      /* [row_entries] pages of slots of every KV head; NULL: no policy */
     uint32_t hot_entries;     /* of a row of hot_table */
     uint64_t hot_state_bytes; /* of a share */
+    uint64_t parking_slot_bytes;          /* at the end of a parking: slots and their state */
     uint64_t score_lane_bytes, lse_bytes; /* parts of sizes.score_bytes */
     uint32_t unit_bytes;                  /* of a pool page: the largest layer's */
     uint32_t staging_head_pages;          /* KV heads of the widest global layer */
@@ -211,6 +212,12 @@ struct pkvi_copies;
 enum pkv_status pkvi_hot_upload(struct pkvi_copies *copies, uint32_t seq);
 /* Behind the attention of a row tile. */
 enum pkv_status pkvi_hot_attended(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
+/* A hot set and what stands beside it goes to a parking; then its slots are given back; then it
+ * comes again. A fork gets a copy. */
+enum pkv_status pkvi_hot_park(struct pkvi_copies *copies, uint32_t seq, uint32_t parking);
+void pkvi_hot_parked(struct pkvi_tier *tier, uint32_t seq);
+enum pkv_status pkvi_hot_unpark(struct pkvi_copies *copies, uint32_t seq, uint32_t parking);
+enum pkv_status pkvi_hot_fork(struct pkvi_tier *tier, uint32_t from, uint32_t to);
 /* Its slots are given back; the next pass that needs them fills them anew. */
 void pkvi_hot_forget(struct pkvi_tier *tier, uint32_t seq);
 void pkvi_hot_write_least(struct pkvi_tier *tier);

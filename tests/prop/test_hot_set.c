@@ -479,8 +479,8 @@ static uint32_t pages_of(uint32_t s)
         for (uint32_t h = 0; h < heads; h++) {
             want += t->hot_pages[layer->head_base + h];
         }
-        PKVT_HOT_CHECK(filled == (it.seq[s].placed ? want : 0), "sequence %u: %u pages of slots", s,
-                       filled);
+        PKVT_HOT_CHECK(filled == (it.seq[s].placed && !it.seq[s].parked ? want : 0),
+                       "sequence %u: %u pages of slots", s, filled);
         pages += filled;
         if (state->buffered) {
             pages += state->keep_count * heads + (state->open_release ? heads : 0);
@@ -727,7 +727,6 @@ static void random_fork(void)
         assert_ok(pkvi_tier_seq_fork(it.hot.tier, from, to));
         assert_ok(pkvi_tier_seq_fork(it.plain.tier, from, to));
         it.seq[to] = it.seq[from];
-        it.seq[to].placed = false;
     }
 }
 
@@ -742,7 +741,6 @@ static void random_park(void)
     } else if (s < SEQUENCES && it.config.parked > 0) {
         assert_ok(pkvi_tier_seq_park(it.hot.tier, s));
         it.seq[s].parked = true;
-        it.seq[s].placed = false;
     }
 }
 
