@@ -151,6 +151,16 @@ void pkvi_hot_forget(struct pkvi_tier *t, uint32_t s)
     t->seq[s].placed = t->seq[s].placing = t->seq[s].picking = t->seq[s].hot = false;
 }
 
+bool pkvi_hot_survives(const struct pkvi_tier *t, uint32_t s, uint32_t tokens)
+{
+    bool whole = t->seq[s].placed && pkvi_hot_wanted(t, tokens);
+    for (uint32_t l = 0; whole && l < t->config.layers; l++) {
+        const uint32_t recent = t->seq[s].state[l].ring_first + t->tail_pages - 2;
+        whole = !t->layer[l].global || tokens >= recent * PKV_PAGE_TOKENS;
+    }
+    return whole;
+}
+
 /* The ring of a layer that an exact pass leaves: what the pass itself does not keep of it comes
  * from the host. */
 static enum pkv_status fill_ring(struct pkvi_tier *t, const struct pkvi_tier_part *part, uint32_t l)

@@ -103,7 +103,9 @@ enum pkv_status pkvi_tier_seq_truncate(struct pkvi_tier *t, uint32_t s, uint32_t
     struct pkvi_tier_seq *seq = &t->seq[s];
     pkvi_tier_settle(t, s);
     PKV_TRY(pkvi_transfer_arrived(t, s));
-    pkvi_hot_forget(t, s);
+    if (!pkvi_hot_survives(t, s, tokens)) {
+        pkvi_hot_forget(t, s);
+    }
     for (uint32_t l = 0; l < t->config.layers; l++) {
         if (t->layer[l].global) {
             PKV_TRY(

@@ -627,6 +627,7 @@ enum pkv_status pkvi_tier_abort(struct pkvi_tier *t)
             }
         }
         seq->settle = false;
+        pkvi_hot_forget(t, part->seq); /* it may have been changed by half */
         seq->tokens = part->tokens + part->rows;
         PKV_TRY(pkvi_tier_seq_truncate(t, part->seq, part->tokens));
     }

@@ -218,6 +218,9 @@ enum pkv_status pkvi_hot_park(struct pkvi_copies *copies, uint32_t seq, uint32_t
 void pkvi_hot_parked(struct pkvi_tier *tier, uint32_t seq);
 enum pkv_status pkvi_hot_unpark(struct pkvi_copies *copies, uint32_t seq, uint32_t parking);
 enum pkv_status pkvi_hot_fork(struct pkvi_tier *tier, uint32_t from, uint32_t to);
+/* Does a cut to so many tokens leave the hot set as it is: slots, and a ring that is two pages
+ * short at most? */
+bool pkvi_hot_survives(const struct pkvi_tier *tier, uint32_t seq, uint32_t tokens);
 /* Its slots are given back; the next pass that needs them fills them anew. */
 void pkvi_hot_forget(struct pkvi_tier *tier, uint32_t seq);
 void pkvi_hot_write_least(struct pkvi_tier *tier);

@@ -515,13 +515,27 @@ static void sync(void)
     assert_ok(pkvi_stream_sync(it.plain.compute));
 }
 
+/* Only tokens of the ring go: slots stay. */
+static bool survives(uint32_t s, uint32_t tokens)
+{
+    bool whole = it.seq[s].placed && !fits(tokens);
+    for (uint32_t l = 0; l < it.shape.layers; l++) {
+        whole = whole &&
+                (it.shape.layer[l].kind != PKV_LAYER_GLOBAL ||
+                 tokens >= (it.seq[s].set[l][0].ring_first + it.hot.tier->sizes.ring_pages - 2) *
+                               PKV_PAGE_TOKENS);
+    }
+    return whole;
+}
+
 static void truncate_both(uint32_t s, uint32_t tokens)
 {
+    const bool placed = survives(s, tokens);
     assert_ok(pkvi_tier_seq_truncate(it.hot.tier, s, tokens));
     assert_ok(pkvi_tier_seq_truncate(it.plain.tier, s, tokens));
     it.seq[s].tokens = tokens;
     it.seq[s].high = tokens > 0 ? it.seq[s].high : 0;
-    it.seq[s].placed = false;
+    it.seq[s].placed = placed;
 }
 
 /* The pass is left: its sequences are as they were, but for hot sets. */
@@ -694,7 +708,9 @@ static void random_cut(void)
     if (s == SEQUENCES) {
         return;
     }
-    const uint32_t any = below(it.seq[s].tokens + 1), to = one_in(4) ? any / 32 * 32 : any;
+    const uint32_t tokens = it.seq[s].tokens, few = tokens < 40 ? tokens : 40;
+    const uint32_t any = one_in(2) ? tokens - below(few + 1) : below(tokens + 1),
+                   to = one_in(4) ? any / 32 * 32 : any;
     if (pkvi_tier_check_cut(&it.config, it.seq[s].tokens, it.seq[s].high, to) == PKV_OK) {
         truncate_both(s, to);
     }
