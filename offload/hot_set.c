@@ -97,8 +97,8 @@ static uint32_t fill_of(const struct pkvi_tier *t, uint32_t entry, uint32_t end)
     return fill < end ? fill : end;
 }
 
-/* The ring's pages behind the slots, in the pinned twin. `kept`: of a buffered layer, after the
- * pass. */
+/* The ring's pages behind the slots, in the pinned twin, to upload where they are others now.
+ * `kept`: of a buffered layer, after the pass. */
 static void write_ring(struct pkvi_tier *t, uint32_t s, uint32_t l, uint32_t end_page)
 {
     const struct pkvi_tier_layer *layer = &t->layer[l];
@@ -110,7 +110,10 @@ static void write_ring(struct pkvi_tier *t, uint32_t s, uint32_t l, uint32_t end
         const bool kept = state->buffered && b >= state->keep_first;
         const pkv_addr *row = kept ? state->kept + (b - state->keep_first) * heads
                                    : pkvi_tier_row(t, s, b) + layer->head_base;
-        memcpy(out, row, heads * sizeof *row);
+        if (memcmp(out, row, heads * sizeof *row) != 0) {
+            memcpy(out, row, heads * sizeof *row);
+            t->seq[s].tables_changed = true;
+        }
     }
 }
 
@@ -250,6 +253,7 @@ static enum pkv_status leave(struct pkvi_tier *t, const struct pkvi_tier_part *p
             .tokens = part->tokens - state->ring_first * PKV_PAGE_TOKENS,
         };
         PKV_TRY(pkvi_transfer_compete(t, &args));
+        t->seq[part->seq].tables_changed = true; /* first keys */
         uint32_t *free_end = uploaded(t, first_keys(t, part->seq, l));
         const uint32_t *least = uploaded(t, least_keys(t, l));
         for (uint32_t h = 0; h < layer->info.kv_heads; h++) {
@@ -500,7 +504,8 @@ void pkvi_hot_write_least(struct pkvi_tier *t)
  * and host blocks. */
 static enum pkv_status upload_tables(struct pkvi_copies *copies, uint32_t s, bool blocks)
 {
-    const struct pkvi_tier *t = copies->tier;
+    struct pkvi_tier *t = copies->tier;
+    t->seq[s].tables_changed = false;
     const pkv_addr parts[] = {hot_row(t, s, 0) - t->layer[0].hot_base * sizeof(pkv_addr),
                               t->first_keys + (uint64_t)s * t->row_entries * sizeof(uint32_t),
                               pkvi_hot_blocks(t, s, 0)};
@@ -522,7 +527,8 @@ enum pkv_status pkvi_hot_upload(struct pkvi_copies *copies, uint32_t s)
         PKV_TRY(pkvi_copies_add(copies, view, t->upload + (view - t->tables),
                                 sizeof(struct pkv_kv_view)));
     }
-    return seq->placing || seq->hot ? upload_tables(copies, s, seq->placing) : PKV_OK;
+    const bool changed = seq->placing || (seq->hot && seq->tables_changed);
+    return changed ? upload_tables(copies, s, seq->placing) : PKV_OK;
 }
 
 /* Pages of slots of all layers, one behind the other in `memory`, and what stands beside them. */

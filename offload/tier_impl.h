@@ -67,6 +67,7 @@ struct pkvi_tier_seq {
     bool placing;         /* the running pass fills its hot set */
     bool picking;         /* besides, and then attends to it: exact attention only chooses */
     bool placed;          /* its hot set is filled, and up to date */
+    bool tables_changed;  /* of its hot set, since they were uploaded */
     uint32_t dirty_first, dirty_end; /* rows of the page table to upload */
     struct pkvi_tier_state *state;   /* [layers]; sliding ones are not used */
 };

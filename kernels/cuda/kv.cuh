@@ -26,7 +26,8 @@ static __device__ __forceinline__ uint32_t pkvi_cuda_span_key(const struct pkv_k
 static __device__ __forceinline__ uint32_t pkvi_cuda_view_first_key(const struct pkv_kv_view &view,
                                                                     uint32_t kv_head)
 {
-    return view.first_key ? PKV_AT(const uint32_t, view.first_key)[kv_head] : 0;
+    const uint32_t *first_key = PKV_AT(const uint32_t, view.first_key); /* before the branch: LDG */
+    return first_key ? first_key[kv_head] : 0;
 }
 
 /* The page `page` of a sequence, in its view. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "pivotkv/impl/policy_ops.h"
+#include "runtime/cli/engine.h"
 
 static void test_policy__every_one__found_by_its_name(void **state)
 {
@@ -11,6 +12,8 @@ static void test_policy__every_one__found_by_its_name(void **state)
     uint32_t count = 0;
     for (const struct pkv_policy_ops *p; (p = pkv_policy_at(count)); count++) {
         assert_ptr_equal(pkv_policy_find(pkv_policy_name(p)), p);
+        const char *word = strstr("|" PKV_ENGINE_POLICIES "|", pkv_policy_name(p));
+        assert_true(word && word[-1] == '|' && word[strlen(pkv_policy_name(p))] == '|');
         assert_int_equal(p->abi, PKV_POLICY_ABI);
         assert_true(strlen(pkv_policy_source(p)) > 0);
         assert_int_equal(p->recipe.pool % 2, 1);
