@@ -15,7 +15,7 @@
  */
 #include <string.h>
 
-#include "offload/tier_impl.h"
+#include "offload/hot_set.h"
 #include "runtime/base/layout.h"
 
 static const struct pkv_recipe *recipe_of(const struct pkvi_tier *t)
@@ -23,46 +23,9 @@ static const struct pkv_recipe *recipe_of(const struct pkvi_tier *t)
     return &t->config.policy->recipe;
 }
 
-static void *uploaded(const struct pkvi_tier *t, pkv_addr device)
-{
-    return (void *)(uintptr_t)(t->upload + (device - t->tables));
-}
-
-static pkv_addr hot_row(const struct pkvi_tier *t, uint32_t s, uint32_t l)
-{
-    return t->hot_table + ((uint64_t)s * t->hot_entries + t->layer[l].hot_base) * sizeof(pkv_addr);
-}
-
-static pkv_addr first_keys(const struct pkvi_tier *t, uint32_t s, uint32_t l)
-{
-    return t->first_keys +
-           ((uint64_t)s * t->row_entries + t->layer[l].head_base) * sizeof(uint32_t);
-}
-
 static pkv_addr least_keys(const struct pkvi_tier *t, uint32_t l)
 {
     return t->least_keys + t->layer[l].head_base * sizeof(uint32_t);
-}
-
-static pkv_addr scores_of(const struct pkvi_tier *t, uint32_t s, uint32_t l)
-{
-    return t->hot_state + t->seq[s].share * t->hot_state_bytes + t->layer[l].hot_state;
-}
-
-static uint32_t score_stride(const struct pkvi_tier *t, uint32_t l)
-{
-    return t->layer[l].hot_slots + t->tail_pages * PKV_PAGE_TOKENS;
-}
-
-static pkv_addr slot_tokens(const struct pkvi_tier *t, uint32_t s, uint32_t l)
-{
-    return scores_of(t, s, l) +
-           (uint64_t)t->layer[l].info.kv_heads * score_stride(t, l) * sizeof(float);
-}
-
-static bool is_hot_layer(const struct pkvi_tier *t, uint32_t l)
-{
-    return t->layer[l].global;
 }
 
 struct pkv_kv_view pkvi_hot_view(const struct pkvi_tier *t, uint32_t s, uint32_t l)
@@ -70,14 +33,14 @@ struct pkv_kv_view pkvi_hot_view(const struct pkvi_tier *t, uint32_t s, uint32_t
     const struct pkvi_tier_layer *layer = &t->layer[l];
     const struct pkvi_tier_state *state = &t->seq[s].state[l];
     return (struct pkv_kv_view){
-        .page = hot_row(t, s, l),
+        .page = pkvi_hot_row(t, s, l),
         .head_stride = 1,
         .page_stride = layer->info.kv_heads,
         .ring_pages = layer->hot_slots / PKV_PAGE_TOKENS + t->tail_pages,
-        .first_key = first_keys(t, s, l),
+        .first_key = pkvi_hot_first_keys(t, s, l),
         .key_shift = state->ring_first * PKV_PAGE_TOKENS - layer->hot_slots,
-        .score_stride = score_stride(t, l),
-        .score = scores_of(t, s, l),
+        .score_stride = pkvi_hot_score_stride(t, l),
+        .score = pkvi_hot_scores(t, s, l),
     };
 }
 
@@ -97,15 +60,14 @@ static uint32_t fill_of(const struct pkvi_tier *t, uint32_t entry, uint32_t end)
     return fill < end ? fill : end;
 }
 
-/* The ring's pages behind the slots, in the pinned twin, to upload where they are others now.
- * `kept`: of a buffered layer, after the pass. */
-static void write_ring(struct pkvi_tier *t, uint32_t s, uint32_t l, uint32_t end_page)
+/* `kept`: of a buffered layer, after the pass. */
+void pkvi_hot_write_ring(struct pkvi_tier *t, uint32_t s, uint32_t l, uint32_t end_page)
 {
     const struct pkvi_tier_layer *layer = &t->layer[l];
     const struct pkvi_tier_state *state = &t->seq[s].state[l];
     const uint32_t heads = layer->info.kv_heads;
-    pkv_addr *out =
-        (pkv_addr *)uploaded(t, hot_row(t, s, l)) + layer->hot_slots / PKV_PAGE_TOKENS * heads;
+    pkv_addr *out = (pkv_addr *)pkvi_hot_uploaded(t, pkvi_hot_row(t, s, l)) +
+                    layer->hot_slots / PKV_PAGE_TOKENS * heads;
     for (uint32_t b = state->ring_first; b < end_page; b++, out += heads) {
         const bool kept = state->buffered && b >= state->keep_first;
         const pkv_addr *row = kept ? state->kept + (b - state->keep_first) * heads
@@ -117,12 +79,11 @@ static void write_ring(struct pkvi_tier *t, uint32_t s, uint32_t l, uint32_t end
     }
 }
 
-/* Pages of the slots, where there are none yet. */
-static enum pkv_status take_slots(struct pkvi_tier *t, uint32_t s, uint32_t l)
+enum pkv_status pkvi_hot_take_slots(struct pkvi_tier *t, uint32_t s, uint32_t l)
 {
     const struct pkvi_tier_layer *layer = &t->layer[l];
     const uint32_t heads = layer->info.kv_heads, rows = layer->hot_slots / PKV_PAGE_TOKENS;
-    pkv_addr *table = uploaded(t, hot_row(t, s, l));
+    pkv_addr *table = pkvi_hot_uploaded(t, pkvi_hot_row(t, s, l));
     for (uint32_t h = 0; h < heads; h++) {
         const uint32_t pages = t->hot_pages[layer->head_base + h];
         for (uint32_t p = rows - pages; p < rows; p++) {
@@ -134,12 +95,12 @@ static enum pkv_status take_slots(struct pkvi_tier *t, uint32_t s, uint32_t l)
     return PKV_OK;
 }
 
-static void release_slots(struct pkvi_tier *t, uint32_t s)
+void pkvi_hot_release_slots(struct pkvi_tier *t, uint32_t s)
 {
     for (uint32_t l = 0; l < t->config.layers; l++) {
         const struct pkvi_tier_layer *layer = &t->layer[l];
         const uint32_t heads = layer->info.kv_heads, rows = layer->hot_slots / PKV_PAGE_TOKENS;
-        pkv_addr *table = uploaded(t, hot_row(t, s, l));
+        pkv_addr *table = pkvi_hot_uploaded(t, pkvi_hot_row(t, s, l));
         for (uint32_t i = 0; layer->global && i < rows * heads; i++) {
             pkvi_page_release(t, &table[i]);
         }
@@ -149,7 +110,7 @@ static void release_slots(struct pkvi_tier *t, uint32_t s)
 void pkvi_hot_forget(struct pkvi_tier *t, uint32_t s)
 {
     if (t->hot_pages) {
-        release_slots(t, s);
+        pkvi_hot_release_slots(t, s);
     }
     t->seq[s].placed = t->seq[s].placing = t->seq[s].picking = t->seq[s].hot = false;
 }
@@ -194,7 +155,7 @@ static enum pkv_status fill_ring(struct pkvi_tier *t, const struct pkvi_tier_par
 static void write_blocks(struct pkvi_tier *t, uint32_t s, uint32_t l, uint32_t number)
 {
     const struct pkvi_tier_state *state = &t->seq[s].state[l];
-    pkv_addr *out = uploaded(t, pkvi_hot_blocks(t, s, number));
+    pkv_addr *out = pkvi_hot_uploaded(t, pkvi_hot_blocks(t, s, number));
     for (uint32_t b = 0; b < state->first_page; b++) {
         out[b] = pkvi_host_block_addr(t, state->block[b]);
     }
@@ -206,26 +167,26 @@ static enum pkv_status prepare_exact(struct pkvi_tier *t, const struct pkvi_tier
     const uint32_t end_page = pkvi_pages_of(part->tokens + part->rows);
     seq->hot = seq->placed = false;
     for (uint32_t l = 0; l < t->config.layers; l++) { /* what gives pages back comes first */
-        if (is_hot_layer(t, l)) {
+        if (t->layer[l].global) {
             seq->state[l].streamed = true;
             PKV_TRY(pkvi_tier_prepare_streamed(t, part, l));
         }
     }
     for (uint32_t l = 0, number = 0; l < t->config.layers; l++) {
-        if (!is_hot_layer(t, l)) {
+        if (!t->layer[l].global) {
             continue;
         }
         const struct pkvi_tier_layer *layer = &t->layer[l];
         PKV_TRY(fill_ring(t, part, l));
-        PKV_TRY(take_slots(t, part->seq, l));
-        uint32_t *first = uploaded(t, first_keys(t, part->seq, l));
+        PKV_TRY(pkvi_hot_take_slots(t, part->seq, l));
+        uint32_t *first = pkvi_hot_uploaded(t, pkvi_hot_first_keys(t, part->seq, l));
         const uint32_t end = seq->state[l].ring_first * PKV_PAGE_TOKENS;
         for (uint32_t h = 0; h < layer->info.kv_heads; h++) {
             first[h] = layer->hot_slots - fill_of(t, layer->head_base + h, end);
         }
-        write_ring(t, part->seq, l, end_page);
+        pkvi_hot_write_ring(t, part->seq, l, end_page);
         write_blocks(t, part->seq, l, number++);
-        struct pkv_kv_view *picked = uploaded(t, t->picked_views);
+        struct pkv_kv_view *picked = pkvi_hot_uploaded(t, t->picked_views);
         picked[(uint64_t)l * t->slots + part->seq] = pkvi_hot_view(t, part->seq, l);
     }
     seq->placing = true;
@@ -242,7 +203,7 @@ static enum pkv_status leave(struct pkvi_tier *t, const struct pkvi_tier_part *p
     if (recipe_of(t)->leave == PKV_LEAVE_COMPETE) {
         const struct pkv_args_compete args = {
             .hot = pkvi_hot_view(t, part->seq, l),
-            .slot_token = slot_tokens(t, part->seq, l),
+            .slot_token = pkvi_hot_slot_tokens(t, part->seq, l),
             .least_key = least_keys(t, l),
             .kv_type = t->config.kv_type,
             .kv_heads = layer->info.kv_heads,
@@ -254,8 +215,8 @@ static enum pkv_status leave(struct pkvi_tier *t, const struct pkvi_tier_part *p
         };
         PKV_TRY(pkvi_transfer_compete(t, &args));
         t->seq[part->seq].tables_changed = true; /* first keys */
-        uint32_t *free_end = uploaded(t, first_keys(t, part->seq, l));
-        const uint32_t *least = uploaded(t, least_keys(t, l));
+        uint32_t *free_end = pkvi_hot_uploaded(t, pkvi_hot_first_keys(t, part->seq, l));
+        const uint32_t *least = pkvi_hot_uploaded(t, least_keys(t, l));
         for (uint32_t h = 0; h < layer->info.kv_heads; h++) {
             const uint32_t room = free_end[h] - least[h];
             free_end[h] -= room < args.leave ? room : args.leave;
@@ -276,7 +237,7 @@ static enum pkv_status prepare_decode(struct pkvi_tier *t, const struct pkvi_tie
     seq->hot = true;
     seq->placing = false;
     for (uint32_t l = 0; l < t->config.layers; l++) {
-        if (!is_hot_layer(t, l)) {
+        if (!t->layer[l].global) {
             continue;
         }
         if (first > seq->state[l].ring_first) {
@@ -284,7 +245,7 @@ static enum pkv_status prepare_decode(struct pkvi_tier *t, const struct pkvi_tie
         }
         PKV_TRY(pkvi_tier_own_open_page(t, part, l));
         PKV_TRY(pkvi_pages_add(t, part->seq, l, open, end));
-        write_ring(t, part->seq, l, end);
+        pkvi_hot_write_ring(t, part->seq, l, end);
     }
     return PKV_OK;
 }
@@ -297,7 +258,7 @@ static enum pkv_status make_dense(struct pkvi_tier *t, const struct pkvi_tier_pa
     pkvi_hot_forget(t, part->seq);
     for (uint32_t l = 0; l < t->config.layers; l++) {
         struct pkvi_tier_state *state = &t->seq[part->seq].state[l];
-        if (!is_hot_layer(t, l) || !state->streamed) {
+        if (!t->layer[l].global || !state->streamed) {
             continue;
         }
         PKV_TRY(pkvi_transfer_publish(t, state, state->sealed));
@@ -319,7 +280,7 @@ enum pkv_status pkvi_hot_prepare(struct pkvi_tier *t, const struct pkvi_tier_par
     if (!pkvi_hot_wanted(t, part->tokens + part->rows)) {
         PKV_TRY(make_dense(t, part));
         for (uint32_t l = 0; l < t->config.layers; l++) {
-            if (is_hot_layer(t, l)) {
+            if (t->layer[l].global) {
                 PKV_TRY(pkvi_tier_prepare_dense(t, part, l));
             }
         }
@@ -424,7 +385,7 @@ static enum pkv_status place(struct pkvi_tier *t, const struct pkvi_tier_rows *r
         .from = t->host_views[(uint64_t)rows->layer * t->slots + part->seq],
         .to = pkvi_hot_view(t, part->seq, rows->layer),
         .blocks = pkvi_hot_blocks(t, part->seq, number),
-        .slot_token = slot_tokens(t, part->seq, rows->layer),
+        .slot_token = pkvi_hot_slot_tokens(t, part->seq, rows->layer),
         .scratch = t->score_scratch,
         .kv_type = t->config.kv_type,
         .kv_heads = layer->info.kv_heads,
@@ -494,19 +455,17 @@ void pkvi_hot_write_least(struct pkvi_tier *t)
     for (uint32_t l = 0; l < t->config.layers; l++) {
         const struct pkvi_tier_layer *layer = &t->layer[l];
         for (uint32_t h = 0; layer->global && h < layer->info.kv_heads; h++) {
-            uint32_t *least = uploaded(t, least_keys(t, l));
+            uint32_t *least = pkvi_hot_uploaded(t, least_keys(t, l));
             least[h] = layer->hot_slots - t->hot_pages[layer->head_base + h] * PKV_PAGE_TOKENS;
         }
     }
 }
 
-/* What a pass, or the ring's next page that leaves, reads of a sequence: pages by key, first keys;
- * and host blocks. */
-static enum pkv_status upload_tables(struct pkvi_copies *copies, uint32_t s, bool blocks)
+enum pkv_status pkvi_hot_upload_tables(struct pkvi_copies *copies, uint32_t s, bool blocks)
 {
     struct pkvi_tier *t = copies->tier;
     t->seq[s].tables_changed = false;
-    const pkv_addr parts[] = {hot_row(t, s, 0) - t->layer[0].hot_base * sizeof(pkv_addr),
+    const pkv_addr parts[] = {pkvi_hot_row(t, s, 0) - t->layer[0].hot_base * sizeof(pkv_addr),
                               t->first_keys + (uint64_t)s * t->row_entries * sizeof(uint32_t),
                               pkvi_hot_blocks(t, s, 0)};
     const uint64_t bytes[] = {t->hot_entries * sizeof(pkv_addr), t->row_entries * sizeof(uint32_t),
@@ -528,100 +487,5 @@ enum pkv_status pkvi_hot_upload(struct pkvi_copies *copies, uint32_t s)
                                 sizeof(struct pkv_kv_view)));
     }
     const bool changed = seq->placing || (seq->hot && seq->tables_changed);
-    return changed ? upload_tables(copies, s, seq->placing) : PKV_OK;
-}
-
-/* Pages of slots of all layers, one behind the other in `memory`, and what stands beside them. */
-static enum pkv_status move_slots(struct pkvi_copies *copies, uint32_t s, pkv_addr memory,
-                                  bool load)
-{
-    const struct pkvi_tier *t = copies->tier;
-    for (uint32_t l = 0; l < t->config.layers; l++) {
-        const struct pkvi_tier_layer *layer = &t->layer[l];
-        const pkv_addr *table = uploaded(t, hot_row(t, s, l));
-        const uint32_t entries = layer->hot_slots / PKV_PAGE_TOKENS * layer->info.kv_heads;
-        for (uint32_t i = 0; layer->global && i < entries; i++) {
-            if (table[i] != 0) {
-                PKV_TRY(pkvi_copies_add(copies, load ? table[i] : memory, load ? memory : table[i],
-                                        layer->page_bytes));
-                memory += layer->page_bytes;
-            }
-        }
-    }
-    const pkv_addr state = t->hot_state + t->seq[s].share * t->hot_state_bytes;
-    return pkvi_copies_add(copies, load ? state : memory, load ? memory : state,
-                           t->hot_state_bytes);
-}
-
-static pkv_addr parking_of(const struct pkvi_tier *t, uint32_t parking)
-{
-    return t->parked_rings + (parking + 1ull) * t->sizes.parking_bytes - t->parking_slot_bytes;
-}
-
-enum pkv_status pkvi_hot_park(struct pkvi_copies *copies, uint32_t s, uint32_t parking)
-{
-    struct pkvi_tier *t = copies->tier;
-    return t->seq[s].placed ? move_slots(copies, s, parking_of(t, parking), false) : PKV_OK;
-}
-
-void pkvi_hot_parked(struct pkvi_tier *t, uint32_t s)
-{
-    if (t->hot_pages) {
-        release_slots(t, s);
-    }
-    t->seq[s].hot = t->seq[s].picking = false;
-}
-
-enum pkv_status pkvi_hot_unpark(struct pkvi_copies *copies, uint32_t s, uint32_t parking)
-{
-    struct pkvi_tier *t = copies->tier;
-    const uint32_t end = pkvi_pages_of(t->seq[s].tokens);
-    if (!t->seq[s].placed) {
-        return PKV_OK;
-    }
-    for (uint32_t l = 0; l < t->config.layers; l++) {
-        struct pkvi_tier_state *state = &t->seq[s].state[l];
-        if (!is_hot_layer(t, l)) {
-            continue;
-        }
-        PKV_TRY(take_slots(t, s, l));
-        PKV_TRY(pkvi_pages_add(t, s, l, state->ring_first, end));
-        PKV_TRY(pkvi_transfer_blocks(copies, s, l, state->ring_first, end, true));
-        state->first_page = state->ring_first;
-        write_ring(t, s, l, end);
-    }
-    PKV_TRY(move_slots(copies, s, parking_of(t, parking), true));
-    return upload_tables(copies, s, false);
-}
-
-enum pkv_status pkvi_hot_fork(struct pkvi_tier *t, uint32_t from, uint32_t to)
-{
-    struct pkvi_copies copies = {.tier = t, .stream = t->compute};
-    if (!t->seq[from].placed) {
-        return PKV_OK;
-    }
-    for (uint32_t l = 0; l < t->config.layers; l++) {
-        const struct pkvi_tier_layer *layer = &t->layer[l];
-        const uint32_t entries = layer->hot_slots / PKV_PAGE_TOKENS * layer->info.kv_heads;
-        const pkv_addr *a = uploaded(t, hot_row(t, from, l)), *b = uploaded(t, hot_row(t, to, l));
-        if (!is_hot_layer(t, l)) {
-            continue;
-        }
-        PKV_TRY(take_slots(t, to, l));
-        for (uint32_t i = 0; i < entries; i++) {
-            if (a[i] != 0) {
-                PKV_TRY(pkvi_copies_add(&copies, b[i], a[i], layer->page_bytes));
-            }
-        }
-        memcpy(uploaded(t, first_keys(t, to, l)), uploaded(t, first_keys(t, from, l)),
-               layer->info.kv_heads * sizeof(uint32_t));
-        t->seq[to].state[l].ring_first = t->seq[from].state[l].ring_first;
-        write_ring(t, to, l, pkvi_pages_of(t->seq[to].tokens));
-    }
-    PKV_TRY(pkvi_copies_add(&copies, t->hot_state + t->seq[to].share * t->hot_state_bytes,
-                            t->hot_state + t->seq[from].share * t->hot_state_bytes,
-                            t->hot_state_bytes));
-    PKV_TRY(upload_tables(&copies, to, false));
-    t->seq[to].placed = true;
-    return pkvi_copies_flush(&copies);
+    return changed ? pkvi_hot_upload_tables(copies, s, seq->placing) : PKV_OK;
 }

@@ -181,6 +181,33 @@ enum pkv_status pkvi_tier_seq_filled(struct pkvi_tier *tier, uint32_t seq);
 uint64_t pkvi_tier_block_bytes(const struct pkvi_tier *tier, uint32_t layer);
 
 /*
+ * A hot set that is filled, for a file: how it is made, and then its bytes, which are to be moved
+ * in pieces. `words`: [pkvi_tier_hot_words()] of each global layer the ring's first page, pages of
+ * slots [kv_heads], first keys [kv_heads].
+ */
+struct pkvi_hot_saved {
+    uint64_t recipe, bytes; /* hash of the recipe; bytes 0: there is none */
+    uint32_t ring_pages, zero;
+};
+uint32_t pkvi_tier_hot_words(const struct pkvi_tier_config *config);
+void pkvi_tier_hot_describe(const struct pkvi_tier *tier, uint32_t seq,
+                            struct pkvi_hot_saved *saved_out, uint32_t *words_out);
+/* After filled(): the sequence has this hot set once all of its bytes are moved in. *adopted_out
+ * false: its tier makes other ones, and fills them anew; nothing is moved. PKV_ERR_CORRUPT: it
+ * cannot be. */
+enum pkv_status pkvi_tier_hot_adopt(struct pkvi_tier *tier, uint32_t seq,
+                                    const struct pkvi_hot_saved *saved, const uint32_t *words,
+                                    bool *adopted_out);
+/* Bytes [first, first + bytes) to memory (pinned), or from it. Waits. */
+enum pkv_status pkvi_tier_hot_move(struct pkvi_tier *tier, uint32_t seq, uint64_t first,
+                                   uint64_t bytes, pkv_addr memory, bool load);
+/* Filled slots of a KV head; 0: no hot set. Their tokens, i32, to memory (pinned). Waits. */
+uint32_t pkvi_tier_hot_slots(const struct pkvi_tier *tier, uint32_t seq, uint32_t layer,
+                             uint32_t head);
+enum pkv_status pkvi_tier_hot_tokens(struct pkvi_tier *tier, uint32_t seq, uint32_t layer,
+                                     uint32_t head, pkv_addr memory);
+
+/*
  * Rings of sliding layers forget. `high`: most tokens that a sequence had since it was empty, those
  * of passes that were aborted included. Do its rings still hold what a row at `tokens` looks back
  * on? May `present` tokens be cut to `tokens`: PKV_ERR_RANGE where there are fewer, or a ring has

@@ -156,6 +156,15 @@ PKV_API enum pkv_status pkv_seq_park(struct pkv_seq *seq);
 PKV_API enum pkv_status pkv_seq_unpark(struct pkv_seq *seq);
 PKV_API bool pkv_seq_parked(const struct pkv_seq *seq);
 
+/*
+ * Tokens in the slots of a KV head of a layer's hot set, in the slots' order: their positions to
+ * tokens_out [most]; *count_out: how many there are, 0 where there is no hot set (dense, or none
+ * filled yet). PKV_ERR_RANGE: no such layer or KV head, or more than `most` (*count_out tells).
+ * Cost: waits for the step that runs. For measurements.
+ */
+PKV_API enum pkv_status pkv_seq_hot_tokens(struct pkv_seq *seq, uint32_t layer, uint32_t kv_head,
+                                           int32_t *tokens_out, uint32_t most, uint32_t *count_out);
+
 /* Tokens of one sequence that run in a step. A sequence may stand in a step once. */
 struct pkv_step_part {
     struct pkv_seq *seq;

@@ -24,18 +24,23 @@ struct piece {
     uint64_t *checksums; /* of a layer */
 };
 
-static enum pkv_status open_piece(struct pkv_seq *seq, uint32_t tokens, struct piece *piece)
+enum pkv_status pkvi_session_piece(struct pkv_session *s, uint64_t *bytes_out)
 {
-    struct pkv_session *s = seq->session;
-    *piece = (struct piece){.seq = seq, .bytes = PIECE_BYTES};
+    uint64_t most = PIECE_BYTES;
     for (uint32_t l = 0; l < s->model->info.layers; l++) {
         const uint64_t bytes = pkvi_tier_block_bytes(s->tier, l);
-        piece->bytes = bytes > piece->bytes ? bytes : piece->bytes;
+        most = bytes > most ? bytes : most;
     }
-    if (s->piece == 0) {
-        PKV_TRY(pkvi_mem_alloc(s->model->device, PKV_MEM_PINNED, piece->bytes, &s->piece));
-    }
-    piece->memory = s->piece;
+    *bytes_out = most;
+    return s->piece != 0 ? PKV_OK
+                         : pkvi_mem_alloc(s->model->device, PKV_MEM_PINNED, most, &s->piece);
+}
+
+static enum pkv_status open_piece(struct pkv_seq *seq, uint32_t tokens, struct piece *piece)
+{
+    *piece = (struct piece){.seq = seq};
+    PKV_TRY(pkvi_session_piece(seq->session, &piece->bytes));
+    piece->memory = seq->session->piece;
     piece->checksums = malloc(pkvi_pages_of(tokens) * sizeof *piece->checksums);
     if (!piece->checksums) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "checksums of %u tokens", tokens);
@@ -69,9 +74,28 @@ static uint32_t first_block(const struct pkv_seq *seq, uint32_t layer)
     return first < seen / PKV_PAGE_TOKENS ? first : seen / PKV_PAGE_TOKENS;
 }
 
+/* Words about the hot set, if it has one: [pkvi_tier_hot_words()]; NULL: no memory. */
+static uint32_t *describe_hot(const struct pkv_seq *seq, struct pkvi_saved_header *header)
+{
+    const struct pkv_session *s = seq->session;
+    const uint32_t count = pkvi_tier_hot_words(&s->tier_config);
+    uint32_t *words = calloc(count + 1, sizeof *words);
+    struct pkvi_hot_saved hot = {.bytes = 0};
+    if (words) {
+        pkvi_tier_hot_describe(s->tier, seq->index, &hot, words);
+    }
+    if (hot.bytes > 0) {
+        header->hot_recipe = hot.recipe;
+        header->hot_bytes = hot.bytes;
+        header->hot_ring_pages = hot.ring_pages;
+        header->hot_words = count;
+    }
+    return words;
+}
+
 static struct pkvi_saved_layer *describe(const struct pkv_seq *seq,
                                          const struct pkv_saved_info *info,
-                                         struct pkvi_saved_header *header)
+                                         struct pkvi_saved_header *header, uint32_t **words_out)
 {
     const struct pkv_session *s = seq->session;
     const uint32_t layers = s->model->info.layers;
@@ -87,6 +111,7 @@ static struct pkvi_saved_layer *describe(const struct pkv_seq *seq,
                                          .long_rope = long_rope(s),
                                          .note_bytes = info->note_bytes};
     memcpy(header->magic, PKVI_SAVED_MAGIC, sizeof header->magic);
+    *words_out = describe_hot(seq, header);
     for (uint32_t l = 0; table && l < layers; l++) {
         const struct pkv_layer_info *layer = &s->model->layer[l].info;
         const uint32_t first = first_block(seq, l);
@@ -147,14 +172,37 @@ static enum pkv_status write_layer(struct piece *piece, const struct pkvi_saved_
     return PKV_OK;
 }
 
+/* Where a piece of a hot set's bytes ends. */
+static uint64_t next_piece(uint64_t at, uint64_t bytes)
+{
+    return bytes - at < PKVI_SAVED_PIECE_BYTES ? bytes : at + PKVI_SAVED_PIECE_BYTES;
+}
+
+static enum pkv_status write_hot(const struct piece *piece, uint64_t bytes,
+                                 struct pkvi_new_file *file)
+{
+    struct pkv_session *s = piece->seq->session;
+    uint64_t checksum = 0;
+    for (uint64_t at = 0, end; at < bytes; at = end) {
+        end = next_piece(at, bytes);
+        PKV_TRY(pkvi_session_check(
+            s, pkvi_tier_hot_move(s->tier, piece->seq->index, at, end - at, piece->memory, false)));
+        checksum = pkvi_hash(pkvi_host(piece->memory), end - at, checksum);
+        pkvi_new_file_write(file, pkvi_host(piece->memory), end - at);
+    }
+    pkvi_new_file_write(file, &checksum, sizeof checksum);
+    return PKV_OK;
+}
+
 static enum pkv_status write_all(struct pkv_seq *seq, const struct pkv_saved_info *info,
                                  struct pkvi_new_file *file)
 {
     struct pkvi_saved_header header;
     struct piece piece;
-    struct pkvi_saved_layer *table = describe(seq, info, &header);
+    uint32_t *words = NULL;
+    struct pkvi_saved_layer *table = describe(seq, info, &header, &words);
     enum pkv_status status = open_piece(seq, seq->tokens, &piece);
-    if (status == PKV_OK && !table) {
+    if (status == PKV_OK && (!table || !words)) {
         status = PKV_FAIL(PKV_ERR_NO_MEMORY, "table of %u layers", header.layers);
     }
     if (status == PKV_OK) {
@@ -166,6 +214,11 @@ static enum pkv_status write_all(struct pkv_seq *seq, const struct pkv_saved_inf
     for (uint32_t l = 0; status == PKV_OK && l < header.layers; l++) {
         status = write_layer(&piece, &table[l], l, file);
     }
+    if (status == PKV_OK && header.hot_bytes > 0) {
+        write_part(file, words, header.hot_words * sizeof *words);
+        status = write_hot(&piece, header.hot_bytes, file);
+    }
+    free(words);
     free(piece.checksums);
     free(table);
     return status;
@@ -274,6 +327,72 @@ static enum pkv_status read_layer(struct piece *piece, const struct pkv_saved *s
     return PKV_OK;
 }
 
+static enum pkv_status read_words(const struct pkv_saved *saved, uint32_t **words_out)
+{
+    const uint64_t offset = pkvi_saved_hot_offset(saved);
+    const uint64_t bytes = saved->header.hot_words * sizeof **words_out;
+    uint64_t checksum = 0;
+    *words_out = malloc(bytes + 1);
+    if (!*words_out) {
+        return PKV_FAIL(PKV_ERR_NO_MEMORY, "hot set of %llu bytes", (unsigned long long)bytes);
+    }
+    PKV_TRY(pkvi_saved_read(saved, offset, *words_out, bytes));
+    PKV_TRY(pkvi_saved_read(saved, offset + bytes, &checksum, sizeof checksum));
+    if (checksum != pkvi_hash(*words_out, bytes, 0)) {
+        return PKV_FAIL(PKV_ERR_CORRUPT,
+                        "%.200s: damaged: the checksum of the hot set's words does not hold",
+                        saved->path);
+    }
+    return PKV_OK;
+}
+
+/* The bytes are read, and must be right, also where the tier makes other hot sets. */
+static enum pkv_status read_pieces(const struct piece *piece, const struct pkv_saved *saved,
+                                   bool adopted)
+{
+    struct pkv_session *s = piece->seq->session;
+    const uint64_t offset = pkvi_saved_hot_bytes_offset(saved), bytes = saved->header.hot_bytes;
+    uint64_t checksum = 0, expected = 0;
+    for (uint64_t at = 0, end; at < bytes; at = end) {
+        end = next_piece(at, bytes);
+        PKV_TRY(pkvi_saved_read(saved, offset + at, pkvi_host(piece->memory), end - at));
+        checksum = pkvi_hash(pkvi_host(piece->memory), end - at, checksum);
+        if (adopted) {
+            PKV_TRY(pkvi_session_check(s, pkvi_tier_hot_move(s->tier, piece->seq->index, at,
+                                                             end - at, piece->memory, true)));
+        }
+    }
+    PKV_TRY(pkvi_saved_read(saved, offset + bytes, &expected, sizeof expected));
+    if (checksum != expected) {
+        return PKV_FAIL(PKV_ERR_CORRUPT,
+                        "%.200s: damaged: the checksum of the hot set does not hold", saved->path);
+    }
+    return PKV_OK;
+}
+
+static enum pkv_status read_hot(const struct piece *piece, const struct pkv_saved *saved)
+{
+    const struct pkvi_saved_header *h = &saved->header;
+    const struct pkvi_hot_saved hot = {
+        .recipe = h->hot_recipe, .bytes = h->hot_bytes, .ring_pages = h->hot_ring_pages};
+    struct pkv_session *s = piece->seq->session;
+    uint32_t *words = NULL;
+    bool adopted = false;
+    if (h->hot_bytes == 0) {
+        return PKV_OK;
+    }
+    enum pkv_status status = read_words(saved, &words);
+    if (status == PKV_OK) {
+        status = pkvi_tier_hot_adopt(s->tier, piece->seq->index, &hot, words, &adopted);
+        status = status == PKV_ERR_CORRUPT ? status : pkvi_session_check(s, status);
+    }
+    if (status == PKV_OK) {
+        status = read_pieces(piece, saved, adopted);
+    }
+    free(words);
+    return status;
+}
+
 static enum pkv_status read_all(struct pkv_seq *seq, const struct pkv_saved *saved)
 {
     struct pkv_session *s = seq->session;
@@ -297,6 +416,9 @@ static enum pkv_status read_all(struct pkv_seq *seq, const struct pkv_saved *sav
     }
     if (status == PKV_OK) {
         status = pkvi_session_check(s, pkvi_tier_seq_filled(s->tier, seq->index));
+    }
+    if (status == PKV_OK) {
+        status = read_hot(&piece, saved);
     }
     seq->tokens = tokens;
     seq->high = high;

@@ -50,22 +50,54 @@ static uint64_t layer_bytes(const struct pkvi_saved_header *header,
     return times(add(pkvi_saved_block_bytes(header, layer), CHECKSUM_BYTES), layer->block_count);
 }
 
-uint64_t pkvi_saved_bytes(const struct pkvi_saved_header *header,
-                          const struct pkvi_saved_layer *layers)
+/* The first `count` layers, and all before them. */
+static uint64_t bytes_before(const struct pkvi_saved_header *header,
+                             const struct pkvi_saved_layer *layers, uint32_t count)
 {
     uint64_t bytes = head_bytes(header);
-    for (uint32_t l = 0; l < header->layers; l++) {
+    for (uint32_t l = 0; l < count; l++) {
         bytes = add(bytes, layer_bytes(header, &layers[l]));
     }
     return bytes;
 }
 
+static uint64_t words_bytes(const struct pkvi_saved_header *header)
+{
+    return header->hot_words * sizeof(uint32_t) + CHECKSUM_BYTES;
+}
+
+uint64_t pkvi_saved_bytes(const struct pkvi_saved_header *header,
+                          const struct pkvi_saved_layer *layers)
+{
+    const uint64_t bytes = bytes_before(header, layers, header->layers);
+    return header->hot_bytes == 0
+               ? bytes
+               : add(add(bytes, words_bytes(header)), add(header->hot_bytes, CHECKSUM_BYTES));
+}
+
+uint64_t pkvi_saved_hot_words(const struct pkvi_saved_header *header,
+                              const struct pkvi_saved_layer *layers)
+{
+    uint64_t words = 0;
+    for (uint32_t l = 0; l < header->layers; l++) {
+        words += layers[l].kind == PKV_LAYER_GLOBAL ? 1 + 2ull * layers[l].kv_heads : 0;
+    }
+    return words;
+}
+
 uint64_t pkvi_saved_offset(const struct pkv_saved *saved, uint32_t layer)
 {
-    struct pkvi_saved_header before = saved->header;
-    before.layers = layer;
-    return head_bytes(&saved->header) - head_bytes(&before) +
-           pkvi_saved_bytes(&before, saved->layer);
+    return bytes_before(&saved->header, saved->layer, layer);
+}
+
+uint64_t pkvi_saved_hot_offset(const struct pkv_saved *saved)
+{
+    return bytes_before(&saved->header, saved->layer, saved->header.layers);
+}
+
+uint64_t pkvi_saved_hot_bytes_offset(const struct pkv_saved *saved)
+{
+    return pkvi_saved_hot_offset(saved) + words_bytes(&saved->header);
 }
 
 uint64_t pkvi_saved_checksum(const void *block, uint64_t bytes, uint32_t layer, uint32_t number)
@@ -94,7 +126,7 @@ enum pkv_status pkvi_saved_check_header(const struct pkvi_saved_header *h, const
                         name);
     }
     if (h->header_bytes != sizeof *h) {
-        return bad(name, "the header's size", h->header_bytes, "72");
+        return bad(name, "the header's size", h->header_bytes, "96");
     }
     if (h->kv_type >= PKV_KV_TYPE_COUNT) {
         return bad(name, "the type of K and V", h->kv_type, "0 to 3");
@@ -146,6 +178,11 @@ enum pkv_status pkvi_saved_check_layers(const struct pkvi_saved_header *header,
                             layer->first_block, layer->first_block + layer->block_count,
                             header->tokens);
         }
+    }
+    const uint64_t words = header->hot_bytes > 0 ? pkvi_saved_hot_words(header, layers) : 0;
+    if (header->hot_words != words) {
+        return PKV_FAIL(PKV_ERR_CORRUPT, "%.200s: damaged: %u words about a hot set, expected %llu",
+                        name, header->hot_words, (unsigned long long)words);
     }
     if (pkvi_saved_bytes(header, layers) != header->file_bytes) {
         return PKV_FAIL(PKV_ERR_CORRUPT,

@@ -2,6 +2,8 @@
  * sequence.c: sequences of a session: which are open, how many tokens they have, and what of the
  * past their sliding layers still hold. Where K and V are is the tier's to know.
  */
+#include <string.h>
+
 #include "runtime/base/check.h"
 #include "runtime/session/session.h"
 
@@ -140,4 +142,29 @@ enum pkv_status pkv_seq_unpark(struct pkv_seq *seq)
     PKV_TRY(pkvi_seq_rest(seq));
     PKV_TRY(check_parked(seq, true));
     return pkvi_session_check(s, pkvi_tier_seq_unpark(s->tier, seq->index));
+}
+
+enum pkv_status pkv_seq_hot_tokens(struct pkv_seq *seq, uint32_t layer, uint32_t kv_head,
+                                   int32_t *tokens_out, uint32_t most, uint32_t *count_out)
+{
+    struct pkv_session *s = seq->session;
+    uint64_t bytes = 0;
+    *count_out = 0;
+    if (layer >= s->model->info.layers || kv_head >= s->model->layer[layer].info.kv_heads) {
+        return PKV_FAIL(PKV_ERR_RANGE, "hot set of layer %u, KV head %u: there is none", layer,
+                        kv_head);
+    }
+    PKV_TRY(pkvi_seq_rest(seq));
+    PKV_TRY(pkvi_session_piece(s, &bytes));
+    *count_out = pkvi_tier_hot_slots(s->tier, seq->index, layer, kv_head);
+    if (*count_out > most || *count_out * sizeof *tokens_out > bytes) {
+        return PKV_FAIL(PKV_ERR_RANGE, "hot set of layer %u, KV head %u: %u tokens, room for %u",
+                        layer, kv_head, *count_out, most);
+    }
+    if (*count_out > 0) {
+        PKV_TRY(pkvi_session_check(
+            s, pkvi_tier_hot_tokens(s->tier, seq->index, layer, kv_head, s->piece)));
+        memcpy(tokens_out, pkvi_host(s->piece), *count_out * sizeof *tokens_out);
+    }
+    return PKV_OK;
 }

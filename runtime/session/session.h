@@ -115,6 +115,9 @@ enum pkv_status pkvi_seq_rest(struct pkv_seq *seq);
 /* What the tier said: a failure other than a missing slot breaks the session. */
 enum pkv_status pkvi_session_check(struct pkv_session *session, enum pkv_status status);
 
+/* saved.c: pinned memory ->piece for what is copied out or in; its bytes. */
+enum pkv_status pkvi_session_piece(struct pkv_session *session, uint64_t *bytes_out);
+
 /* Does this set of rotary frequencies have others for long contexts, and are they used? */
 bool pkvi_session_long_rope(const struct pkv_session *session, uint32_t set);
 

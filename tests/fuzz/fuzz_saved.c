@@ -1,7 +1,7 @@
 /*
  * A file of a saved sequence, whose checksums are made to hold so that what lies behind them is
  * reached: it is opened, loaded into a session and run, or refused. The first byte chooses what is
- * mended.
+ * mended, and which session it is: one with hot sets, or one without.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -18,7 +18,15 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-enum { MEND_HEADER = 1, MEND_SIZE = 2, MEND_PARTS = 4, MEND_BLOCKS = 8, MEND_IDENTITY = 16 };
+enum {
+    MEND_HEADER = 1,
+    MEND_SIZE = 2,
+    MEND_PARTS = 4,
+    MEND_BLOCKS = 8,
+    MEND_IDENTITY = 16,
+    MEND_HOT = 32,
+    HOT_SESSION = 64
+};
 
 static void check(bool right)
 {
@@ -27,24 +35,39 @@ static void check(bool right)
     }
 }
 
-static struct pkv_session *session(void)
+static struct pkv_session_config config_of(bool hot)
 {
-    static struct pkv_session *opened;
-    if (!opened) {
+    struct pkv_session_config config = pkv_session_config_default();
+    config.context_tokens = hot ? 640 : 128;
+    config.step_rows = 8;
+    if (hot) {
+        config.sequences = 2;
+        config.kv_policy = PKV_KV_HOT;
+        config.policy = pkv_policy_find("pivot-norecall");
+        config.kv_budget_bytes = 104 * 1024;
+        config.kv_recent = 16;
+    }
+    return config;
+}
+
+static struct pkv_session *session(bool hot)
+{
+    static struct pkv_session *opened[2];
+    static struct pkv_model *model;
+    if (!model) {
         struct pkv_device_config device_config = pkv_device_config_default();
         struct pkv_model_config model_config = pkv_model_config_default();
-        struct pkv_session_config config = pkv_session_config_default();
         struct pkv_device *device = NULL;
-        struct pkv_model *model = NULL;
         device_config.threads = 1;
-        config.context_tokens = 128;
-        config.step_rows = 8;
         check(pkv_device_open("cpu", &device_config, &device) == PKV_OK);
         check(pkv_model_open(device, pkvt_path("golden/tiny/gemma3.gguf"), &model_config, &model) ==
               PKV_OK);
-        check(pkv_session_open(model, &config, &opened) == PKV_OK);
     }
-    return opened;
+    if (!opened[hot]) {
+        const struct pkv_session_config config = config_of(hot);
+        check(pkv_session_open(model, &config, &opened[hot]) == PKV_OK);
+    }
+    return opened[hot];
 }
 
 /* Checksum behind the part at *at, if all of it is there. */
@@ -57,9 +80,26 @@ static void mend_part(uint8_t *file, size_t bytes, uint64_t *at, uint64_t part_b
     *at = *at <= bytes && part_bytes <= bytes ? *at + part_bytes + 8 : UINT64_MAX / 2;
 }
 
-/* Checksums of the blocks of all layers that lie in the file. */
-static void mend_blocks(uint8_t *file, size_t bytes, const struct pkvi_saved_header *header,
-                        uint64_t at)
+/* Checksums of the hot set's words and bytes, which lie at `at`. */
+static void mend_hot(uint8_t *file, size_t bytes, const struct pkvi_saved_header *header,
+                     uint64_t at)
+{
+    uint64_t checksum = 0;
+    mend_part(file, bytes, &at, header->hot_words * (uint64_t)sizeof(uint32_t));
+    if (at > bytes || header->hot_bytes > bytes - at || bytes - at - header->hot_bytes < 8) {
+        return;
+    }
+    for (uint64_t i = 0; i < header->hot_bytes; i += PKVI_SAVED_PIECE_BYTES) {
+        const uint64_t left = header->hot_bytes - i;
+        checksum = pkvi_hash(
+            file + at + i, left < PKVI_SAVED_PIECE_BYTES ? left : PKVI_SAVED_PIECE_BYTES, checksum);
+    }
+    memcpy(file + at + header->hot_bytes, &checksum, sizeof checksum);
+}
+
+/* Checksums of the blocks of all layers that lie in the file; where they end, or 0. */
+static uint64_t mend_blocks(uint8_t *file, size_t bytes, const struct pkvi_saved_header *header,
+                            uint64_t at)
 {
     for (uint32_t l = 0; l < header->layers; l++) {
         struct pkvi_saved_layer layer;
@@ -68,7 +108,7 @@ static void mend_blocks(uint8_t *file, size_t bytes, const struct pkvi_saved_hea
         const uint64_t count = layer.block_count;
         if (header->kv_type >= PKV_KV_TYPE_COUNT || block > bytes || count > bytes || at > bytes ||
             count * (block + 8) > bytes - at) {
-            return;
+            return 0;
         }
         for (uint32_t b = 0; b < count; b++) {
             const uint64_t checksum = pkvi_saved_checksum(file + at + b * block, block, l, b);
@@ -76,6 +116,7 @@ static void mend_blocks(uint8_t *file, size_t bytes, const struct pkvi_saved_hea
         }
         at += count * (block + 8);
     }
+    return at;
 }
 
 static void mend(uint8_t *file, size_t bytes, uint8_t what)
@@ -89,7 +130,7 @@ static void mend(uint8_t *file, size_t bytes, uint8_t what)
         header.file_bytes = bytes;
     }
     if (what & MEND_IDENTITY) {
-        header.identity = session()->model->identity;
+        header.identity = session(false)->model->identity;
     }
     if (what & MEND_HEADER) {
         header.checksum = pkvi_hash(&header, offsetof(struct pkvi_saved_header, checksum), 0);
@@ -103,26 +144,31 @@ static void mend(uint8_t *file, size_t bytes, uint8_t what)
         mend_part(file, bytes, &at, header.id_count * (uint64_t)sizeof(int32_t));
         mend_part(file, bytes, &at, header.note_bytes);
         if (whole && (what & MEND_BLOCKS)) {
-            mend_blocks(file, bytes, &header, at);
+            at = mend_blocks(file, bytes, &header, at);
+            if (at > 0 && (what & MEND_HOT)) {
+                mend_hot(file, bytes, &header, at);
+            }
         }
     }
 }
 
-static void use(struct pkv_saved *saved)
+static void use(struct pkv_saved *saved, bool hot)
 {
+    struct pkv_session *s = session(hot);
+    const uint32_t room = hot ? 640 : 128;
     struct pkv_saved_info info;
     struct pkv_seq *seq = NULL;
     pkv_saved_query(saved, &info);
     check(info.tokens > 0 && info.id_count >= info.tokens);
     check(info.note[info.note_bytes] == '\0');
-    if (pkv_seq_load(session(), saved, &seq) != PKV_OK) {
+    if (pkv_seq_load(s, saved, &seq) != PKV_OK) {
         check(seq == NULL);
         return;
     }
-    check(pkv_seq_tokens(seq) == info.tokens && info.tokens <= 128);
+    check(pkv_seq_tokens(seq) == info.tokens && info.tokens <= room);
     const float *logits = NULL;
     struct pkv_step_part part = {.seq = seq, .ids = info.ids, .count = 1, .logit_rows = 1};
-    check((pkv_step_run(session(), &part, 1, &logits) == PKV_OK) == (info.tokens < 128));
+    check((pkv_step_run(s, &part, 1, &logits) == PKV_OK) == (info.tokens < room));
     pkv_seq_close(seq);
 }
 
@@ -141,7 +187,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     check(write(memory, file, bytes - 1) == (ssize_t)(bytes - 1));
     snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
     if (pkv_saved_open(path, &saved) == PKV_OK) {
-        use(saved);
+        use(saved, data[0] & HOT_SESSION);
     }
     pkv_saved_close(saved);
     close(memory);

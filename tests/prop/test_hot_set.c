@@ -63,7 +63,8 @@ static struct {
 } it;
 
 static struct {
-    uint32_t cases, refused, too_short, passes[4], left, competed, within, dense_again, reloaded;
+    uint32_t cases, refused, too_short, passes[4], left, competed, within, dense_again, reloaded,
+        sets_kept;
     uint64_t checks;
     double worst_gap; /* of what a budget may leave */
 } seen;
@@ -770,15 +771,60 @@ static uint32_t first_needed(uint32_t s, uint32_t l)
                : 0;
 }
 
+/* A hot set as it goes to a file, in pieces of any size. */
+struct kept_set {
+    struct pkvi_hot_saved saved;
+    uint32_t words[LAYERS * (1 + 2 * PKVT_HOT_HEADS)];
+    pkv_addr memory;
+};
+
+static void move_set(uint32_t s, const struct kept_set *kept, bool load)
+{
+    const uint64_t piece = 1000 + below(100000);
+    for (uint64_t at = 0; at < kept->saved.bytes; at += piece) {
+        const uint64_t left = kept->saved.bytes - at;
+        assert_ok(pkvi_tier_hot_move(it.hot.tier, s, at, left < piece ? left : piece,
+                                     kept->memory + at, load));
+    }
+}
+
+static void keep_set(uint32_t s, struct kept_set *kept)
+{
+    assert_true(pkvi_tier_hot_words(&it.config) <= sizeof kept->words / sizeof *kept->words);
+    pkvi_tier_hot_describe(it.hot.tier, s, &kept->saved, kept->words);
+    assert_int_equal(kept->saved.bytes > 0, it.seq[s].placed);
+    assert_ok(pkvi_mem_alloc(it.hot.device, PKV_MEM_PINNED, kept->saved.bytes + 1, &kept->memory));
+    move_set(s, kept, false);
+}
+
+/* Adopted, or not even offered. */
+static void put_set(uint32_t s, struct kept_set *kept)
+{
+    bool adopted = false;
+    if (!one_in(4)) {
+        assert_ok(pkvi_tier_hot_adopt(it.hot.tier, s, &kept->saved, kept->words, &adopted));
+        assert_int_equal(adopted, it.seq[s].placed);
+    }
+    if (adopted) {
+        move_set(s, kept, true);
+        seen.sets_kept++;
+    }
+    it.seq[s].placed = adopted;
+    pkvi_mem_free(it.hot.device, PKV_MEM_PINNED, kept->memory);
+}
+
 /* It is read out, closed, and filled anew. */
 static void random_reload(void)
 {
     struct pkvi_tier *t = it.hot.tier;
-    const uint32_t s = pick(false), blocks = s < SEQUENCES ? pkvi_pages_of(it.seq[s].tokens) : 0;
+    static struct kept_set kept;
+    const uint32_t s = pick(one_in(3) && active() < it.config.sequences);
+    const uint32_t blocks = s < SEQUENCES ? pkvi_pages_of(it.seq[s].tokens) : 0;
     pkv_addr memory[LAYERS];
     if (blocks == 0) {
         return;
     }
+    keep_set(s, &kept);
     for (uint32_t l = 0; l < it.shape.layers; l++) {
         const uint32_t first = first_needed(s, l);
         assert_ok(pkvi_mem_alloc(it.hot.device, PKV_MEM_PINNED,
@@ -798,7 +844,8 @@ static void random_reload(void)
         }
     }
     assert_ok(pkvi_tier_seq_filled(t, s));
-    it.seq[s].placed = false;
+    put_set(s, &kept);
+    it.seq[s].parked = false;
     seen.reloaded++;
 }
 
@@ -881,12 +928,14 @@ static void test_hot_set__random_operations__are_what_the_recipe_says(void **sta
     printf(
         "%u cases, %u recipes refused, %u contexts too short; passes: %u dense, %u exact, %u hot, "
         "%u picked, %u left, %u within prompts; pages left rings in %u, dense again %u, "
-        "reloaded %u, "
+        "reloaded %u (%u with their sets), "
         "self-checks %llu; budgets fall short by %.2f of what they may\n",
         seen.cases, seen.refused, seen.too_short, seen.passes[DENSE], seen.passes[EXACT],
         seen.passes[HOT], seen.passes[PICK], seen.left, seen.within, seen.competed,
-        seen.dense_again, seen.reloaded, (unsigned long long)seen.checks, seen.worst_gap);
-    assert_true(only || (seen.passes[HOT] > 100 && seen.passes[PICK] > 0 && seen.competed > 0));
+        seen.dense_again, seen.reloaded, seen.sets_kept, (unsigned long long)seen.checks,
+        seen.worst_gap);
+    assert_true(only || (seen.passes[HOT] > 100 && seen.passes[PICK] > 0 && seen.competed > 0 &&
+                         seen.sets_kept > 0));
 }
 
 /* A short prompt that is left gives the pages back that it loaded for its ring: a long one needs

@@ -27,7 +27,10 @@ void pkvt_engine_open(struct pkvt_engine *engine, const char *path,
     engine->config.sequences = options->sequences ? options->sequences : 1;
     engine->config.step_rows = options->step_rows ? options->step_rows : 512;
     engine->config.logit_rows = options->logit_rows;
-    engine->config.kv_policy = options->budget_bytes > 0 ? PKV_KV_FULL : PKV_KV_DEVICE;
+    engine->config.kv_policy = options->policy             ? PKV_KV_HOT
+                               : options->budget_bytes > 0 ? PKV_KV_FULL
+                                                           : PKV_KV_DEVICE;
+    engine->config.policy = options->policy ? pkv_policy_find(options->policy) : NULL;
     engine->config.kv_budget_bytes = options->budget_bytes;
     engine->config.kv_recent = options->recent ? options->recent : engine->config.kv_recent;
     engine->config.kv_resident = options->resident;

@@ -24,7 +24,8 @@ struct pkvt_engine_options {
     enum pkv_kv_type kv_type;
     enum pkv_cpu cpu;
     uint32_t threads, context, sequences, step_rows, logit_rows; /* 0 = default */
-    uint64_t budget_bytes;                                       /* not 0: policy full */
+    uint64_t budget_bytes;                                       /* not 0: policy full, or */
+    const char *policy;                                          /* this one, of hot sets */
     uint32_t recent, prompt_rows, parked, check_steps;           /* of it; 0 = default */
     enum pkv_full_resident resident;
     enum pkv_schedule schedule;

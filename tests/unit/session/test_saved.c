@@ -306,6 +306,190 @@ static void test_save__rest_of_the_last_block__is_zero(void **state)
     pkvt_engine_close(&engine);
 }
 
+/* ---- hot sets ---- */
+
+#define HOT_CONTEXT 640u
+#define HOT_TOKENS 420u
+#define HOT_STEPS 80u
+
+static void open_hot(struct pkvt_engine *engine, const char *policy, uint64_t budget_bytes)
+{
+    const struct pkvt_engine_options options = {.threads = 1,
+                                                .context = HOT_CONTEXT,
+                                                .sequences = 2,
+                                                .parked = budget_bytes > 0,
+                                                .step_rows = 32,
+                                                .recent = 16,
+                                                .policy = policy,
+                                                .budget_bytes = budget_bytes};
+    pkvt_engine_open(engine, pkvt_path("golden/tiny/gemma3.gguf"), &options);
+}
+
+/* Steps [first, end) of a text, one token each; logits of the last to `out`. */
+static void steps(struct pkvt_engine *engine, struct pkv_seq *seq, uint32_t first, uint32_t end,
+                  float *out)
+{
+    const float *logits = NULL;
+    for (uint32_t i = first; i < end; i++) {
+        const int32_t id = ids[i % (sizeof ids / sizeof *ids)];
+        const struct pkv_step_part part = {.seq = seq, .ids = &id, .count = 1, .logit_rows = 1};
+        assert_ok(pkv_step_run(engine->session, &part, 1, &logits));
+        memcpy(out + (size_t)(i - first) * VOCAB, logits, VOCAB * sizeof *out);
+    }
+}
+
+/* A sequence that has decoded for a while over its hot set. */
+static struct pkv_seq *hot_sequence(struct pkvt_engine *engine)
+{
+    static float out[HOT_STEPS * VOCAB];
+    struct pkv_seq *seq = NULL;
+    const float *logits = NULL;
+    assert_ok(pkv_seq_open(engine->session, &seq));
+    assert_ok(pkv_prompt_run(engine->session, seq, ids, 340, NULL, &logits));
+    steps(engine, seq, 340, HOT_TOKENS, out);
+    return seq;
+}
+
+static void save_hot(struct pkv_seq *seq, const char *to)
+{
+    int32_t all[HOT_TOKENS];
+    for (uint32_t i = 0; i < HOT_TOKENS; i++) {
+        all[i] = ids[i % (sizeof ids / sizeof *ids)];
+    }
+    const struct pkv_saved_info info = {.ids = all, .id_count = HOT_TOKENS};
+    assert_ok(pkv_seq_save(seq, to, &info));
+}
+
+static uint32_t slots_of(struct pkv_seq *seq, int32_t *tokens)
+{
+    uint32_t count = 0, all = 0;
+    for (uint32_t l = 0;
+         l < 12 && pkv_seq_hot_tokens(seq, l, 0, tokens + all, 1000, &count) == PKV_OK; l++) {
+        all += count;
+    }
+    return all;
+}
+
+static void test_saved__hot_set__goes_on_bit_for_bit(void **state)
+{
+    (void)state;
+    static float want[HOT_STEPS * VOCAB], got[HOT_STEPS * VOCAB];
+    static int32_t before[8000], after[8000];
+    static const char *const policies[] = {"pivot-norecall", "snapkv", "h2o", "window"};
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+        struct pkvt_engine engine, other;
+        struct pkv_seq *seq = NULL, *parked = NULL;
+        open_hot(&engine, policies[p], 104 * 1024);
+        seq = hot_sequence(&engine);
+        const uint32_t slots = slots_of(seq, before);
+        assert_true(slots >= 4);
+        save_hot(seq, path);
+        steps(&engine, seq, HOT_TOKENS, HOT_TOKENS + HOT_STEPS, want);
+        pkvt_engine_close(&engine);
+
+        open_hot(&other, policies[p], 104 * 1024);
+        assert_ok(load(&other, path, &seq));
+        assert_int_equal(slots_of(seq, after), slots);
+        assert_memory_equal(before, after, slots * sizeof *before);
+        assert_ok(pkv_seq_park(seq));
+        save_hot(seq, other_path); /* the same file */
+        assert_ok(load(&other, other_path, &parked));
+        steps(&other, parked, HOT_TOKENS, HOT_TOKENS + HOT_STEPS, got);
+        assert_memory_equal(want, got, sizeof want);
+        assert_ok(pkv_seq_unpark(seq));
+        steps(&other, seq, HOT_TOKENS, HOT_TOKENS + HOT_STEPS, got);
+        assert_memory_equal(want, got, sizeof want);
+        pkvt_engine_close(&other);
+        size_t bytes = 0, other_bytes = 0;
+        char *a = pkvt_read_file(path, &bytes), *b = pkvt_read_file(other_path, &other_bytes);
+        assert_int_equal(bytes, other_bytes);
+        assert_memory_equal(a, b, bytes);
+        free(a);
+        free(b);
+    }
+}
+
+/* Another policy, another budget, or none: the sequence goes on, its hot set is made anew. */
+static void test_saved__hot_set_of_another_kind__left_out(void **state)
+{
+    (void)state;
+    static float want[HOT_STEPS * VOCAB], got[HOT_STEPS * VOCAB];
+    struct pkvt_engine engine, other;
+    struct pkv_seq *seq = NULL;
+    open_hot(&engine, "pivot-norecall", 104 * 1024);
+    save_hot(hot_sequence(&engine), path);
+    pkvt_engine_close(&engine);
+    static const struct {
+        const char *policy;
+        uint64_t budget;
+    } others[] = {
+        {"snapkv", 104 * 1024}, {"pivot-norecall", 116 * 1024}, {NULL, 104 * 1024}, {NULL, 0}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        open_hot(&other, others[i].policy, others[i].budget);
+        assert_ok(load(&other, path, &seq));
+        assert_int_equal(slots_of(seq, (int32_t[8000]){0}), 0);
+        steps(&other, seq, HOT_TOKENS, HOT_TOKENS + 1, i < 3 ? got : want);
+        pkvt_engine_close(&other);
+        if (i >= 2) { /* exact: whatever the hot set was, K and V of all tokens are there */
+            open_hot(&other, others[5 - i].policy, others[5 - i].budget);
+            assert_ok(load(&other, path, &seq));
+            steps(&other, seq, HOT_TOKENS, HOT_TOKENS + 1, want);
+            pkvt_engine_close(&other);
+            assert_memory_equal(want, got, VOCAB * sizeof *want);
+        }
+    }
+}
+
+/* Every byte of the hot set's words, and what they say where its checksum holds. */
+static void test_saved__hot_set_damaged__refused(void **state)
+{
+    (void)state;
+    struct pkvt_engine engine;
+    size_t bytes = 0;
+    struct pkv_saved *saved = NULL;
+    open_hot(&engine, "pivot-norecall", 104 * 1024);
+    struct pkv_seq *seq = hot_sequence(&engine);
+    save_hot(seq, path);
+    pkv_seq_close(seq);
+    assert_ok(pkv_saved_open(path, &saved));
+    const uint64_t at = pkvi_saved_hot_offset(saved), end = pkvi_saved_hot_bytes_offset(saved);
+    const uint32_t words = saved->header.hot_words;
+    pkv_saved_close(saved);
+    char *data = pkvt_read_file(path, &bytes);
+    assert_true(words > 0 && end + 8 < bytes);
+    for (uint64_t i = at; i < bytes; i += i < end ? 1 : (bytes - end) / 40) {
+        data[i] = (char)(data[i] ^ 4);
+        write_file(other_path, data, bytes);
+        refuse(&engine, other_path, PKV_ERR_CORRUPT);
+        data[i] = (char)(data[i] ^ 4);
+    }
+    static const uint32_t values[] = {0, 1, 33, 1000, 0x7fffffff, 0xffffffff};
+    uint32_t refused = 0;
+    for (uint32_t i = 0; i < words * 6; i++) {
+        uint32_t before;
+        memcpy(&before, data + at + i / 6 * 4, sizeof before);
+        memcpy(data + at + i / 6 * 4, &values[i % 6], sizeof before);
+        const uint64_t checksum = pkvi_hash(data + at, words * 4ull, 0);
+        memcpy(data + at + words * 4ull, &checksum, sizeof checksum);
+        write_file(other_path, data, bytes);
+        const enum pkv_status status = load(&engine, other_path, &seq);
+        if (status == PKV_OK) { /* another shape, or one that can be */
+            float out[VOCAB];
+            steps(&engine, seq, HOT_TOKENS, HOT_TOKENS + 1, out);
+            pkv_seq_close(seq);
+        } else {
+            assert_int_equal(status, PKV_ERR_CORRUPT);
+            refused++;
+        }
+        memcpy(data + at + i / 6 * 4, &before, sizeof before);
+    }
+    assert_true(refused > words);
+    seq = NULL;
+    refuse(&engine, "/dev/null", PKV_ERR_IO);
+    free(data);
+    pkvt_engine_close(&engine);
+}
+
 static void test_seq__states__refused_where_wrong(void **state)
 {
     (void)state;
@@ -371,6 +555,9 @@ int main(void)
         cmocka_unit_test(test_saved__smaller_rings__cut_only_as_far_as_they_hold),
         cmocka_unit_test(test_save__disk_is_full__old_file_stays),
         cmocka_unit_test(test_save__rest_of_the_last_block__is_zero),
+        cmocka_unit_test(test_saved__hot_set__goes_on_bit_for_bit),
+        cmocka_unit_test(test_saved__hot_set_of_another_kind__left_out),
+        cmocka_unit_test(test_saved__hot_set_damaged__refused),
         cmocka_unit_test(test_seq__states__refused_where_wrong),
     };
     return cmocka_run_group_tests(tests, set_up, clean_up);
