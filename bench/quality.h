@@ -10,6 +10,7 @@
 /* The last rows of a prompt that an arm runs by itself: what comes before is shared. */
 #define QUALITY_WINDOW 64u
 #define QUALITY_ARMS_MOST 256u
+#define QUALITY_LIST_MOST 4096u /* characters of a list */
 
 /* A text of which the first tokens are the prompt, and those behind are fed one by one. */
 struct quality_text {
@@ -18,6 +19,8 @@ struct quality_text {
     uint32_t tokens;    /* fed behind the prompt */
     uint32_t skip;      /* of them, that are not scored */
     uint32_t first;     /* its first scored token among those of all texts */
+    uint32_t row;       /* its first fed one among those of all texts */
+    char prefix[64];    /* file with its first context - QUALITY_WINDOW tokens; "" = none yet */
 };
 
 /* What one scored token tells of a policy, against full attention. */
@@ -33,10 +36,16 @@ struct quality_figures {
     double right_full, right; /* share of tokens that were the most likely ones */
 };
 
-/* What a run of an arm has to tell beside its tokens. */
-struct quality_run {
-    double coverage; /* mean over layers and heads; NaN: none was measured */
-    uint64_t bytes_moved, device_bytes;
+/* An arm against another one on the same tokens. */
+struct quality_paired {
+    double diff, low, high; /* of the mean KL, with its interval */
+    double ratio;           /* of the mean KLs */
+};
+
+/* What the self-check found in a layer while an arm ran. */
+struct quality_layer {
+    double coverage; /* sum over the checks */
+    uint64_t checks;
 };
 
 struct quality_arm {
@@ -45,25 +54,28 @@ struct quality_arm {
     enum pkv_pyramid pyramid;
     const char *budget_text;
     struct pkvi_budget budget;
-    uint64_t budget_bytes;
+    double recent_ratio; /* 0 = the policy's */
+    uint64_t budget_bytes, device_bytes;
     char refused[256];              /* why it cannot run at this budget; "" = it can */
     struct quality_token *token[2]; /* forced, free: [scored] */
-    struct quality_run run[2];
+    uint64_t *bytes_moved[2];       /* [text_count] */
+    struct quality_layer *layer[2]; /* [text_count][layers] */
 };
 
 struct quality {
     struct pkvi_engine_options options;
     struct pkvi_texts files, tasks;
-    const char *policies, *budgets, *pyramids;
-    int64_t context, tokens, instances, seed;
-    int mode; /* forced, free, both */
+    const char *policies, *budgets, *pyramids, *ratios, *slots_of_name, *against;
+    int64_t context, tokens, instances, seed, sinks;
+    int mode;                              /* forced, free, both */
+    const struct pkv_policy_ops *slots_of; /* whose ring and slots a pick gets; NULL = its own */
     struct pkvi_engine engine;
     struct pkv_session *reference;
     struct quality_text *text; /* [text_count] */
-    uint32_t text_count, scored, tokens_most;
-    char prefix[64];     /* file with its first context - QUALITY_WINDOW tokens */
-    float *full, *other; /* log probabilities: f32 [tokens][vocab] */
-    int32_t *written;    /* [tokens + 1] what a policy wrote by itself */
+    uint32_t text_count, scored, fed, tokens_most;
+    float *full;          /* log probabilities of all texts: f32 [fed][vocab] */
+    float *along, *other; /* of one text: f32 [tokens_most][vocab] */
+    int32_t *written;     /* [tokens_most + 1] what a policy wrote by itself */
     struct quality_arm arm[QUALITY_ARMS_MOST];
     uint32_t arm_count;
     double *samples; /* [scored] scratch */
@@ -72,15 +84,38 @@ enum { QUALITY_FORCED, QUALITY_FREE, QUALITY_MODES };
 
 enum pkv_kv_type quality_kv_type(const struct quality *q);
 
+/* quality_arms.c: budgets x shapes x ratios x policies. False: said what is wrong with them. */
+struct quality_lists {
+    char policies[QUALITY_LIST_MOST], budgets[QUALITY_LIST_MOST], pyramids[QUALITY_LIST_MOST],
+        ratios[QUALITY_LIST_MOST];
+};
+/* `lists` is cut in pieces, and kept for their words. */
+bool quality_make_arms(struct quality *q, struct quality_lists *lists);
+/* The arm that --against compares this one with; NULL: none, or itself. */
+const struct quality_arm *quality_rival(const struct quality *q, const struct quality_arm *arm);
+
+/* quality_texts.c: all texts before any work. False: said why. */
+bool quality_make_texts(struct quality *q);
+
 /* quality_run.c. Each says why it failed: false. */
 bool quality_open(struct quality *q);
 void quality_close(struct quality *q);
-/* The text at hand under full attention: ->prefix, ->full. */
-bool quality_reference(struct quality *q, const struct quality_text *text);
-/* An arm on it: fed the text's own tokens, or writing by itself, with full attention reading along.
- * What a budget does not hold is no failure: arm->refused. */
-bool quality_run_arm(struct quality *q, const struct quality_text *text, struct quality_arm *arm,
-                     int mode);
+/* A text under full attention: its ->prefix, its rows of ->full. */
+bool quality_reference(struct quality *q, struct quality_text *text);
+/* A session for an arm; NULL with arm->refused: its budget does not hold it, which is no failure.
+ */
+bool quality_open_arm(struct quality *q, struct quality_arm *arm, struct pkv_session **session_out);
+/* It on a text: fed the text's own tokens, or writing by itself, with full attention reading along.
+ */
+bool quality_run_arm(struct quality *q, uint32_t text, struct quality_arm *arm,
+                     struct pkv_session *session, int mode);
+
+/* quality_report.c: rows or records of all arms. */
+int quality_report(struct quality *q);
+static inline bool quality_runs(const struct quality *q, int mode)
+{
+    return q->mode == QUALITY_MODES || q->mode == mode;
+}
 
 /* quality_tasks.c */
 struct quality_maker {
@@ -101,5 +136,14 @@ struct quality_token quality_compare(const float *full, const float *policy, uin
 /* Of `count` tokens; the interval of the mean KL by resampling them, 95 %. samples: [count]. */
 struct quality_figures quality_figures(const struct quality_token *token, uint32_t count,
                                        uint64_t seed, double *samples);
+/* KL of the one less KL of the other, token by token, resampled likewise. */
+struct quality_paired quality_paired(const struct quality_token *token,
+                                     const struct quality_token *rival, uint32_t count,
+                                     uint64_t seed, double *samples);
+/* Mean over the layers that were checked in any of `texts` texts; NaN: none was. */
+double quality_coverage(const struct quality_layer *layer, uint32_t texts, uint32_t layers);
+/* Of one layer. */
+double quality_layer_coverage(const struct quality_layer *layer, uint32_t texts, uint32_t layers,
+                              uint32_t l);
 
 #endif

@@ -52,11 +52,27 @@ static double mean_of(const double *samples, uint32_t count)
     return sum / count;
 }
 
+/* The middle 95 % of means of samples drawn anew. */
+static void resample(const double *samples, uint32_t count, uint64_t seed, double *low,
+                     double *high)
+{
+    double means[RESAMPLES];
+    for (uint32_t r = 0; r < RESAMPLES; r++) {
+        means[r] = 0.0;
+        for (uint32_t i = 0; i < count; i++) {
+            means[r] += samples[pkvi_random_next(&seed) % count] / count;
+        }
+    }
+    pkvi_stats_sort(means, RESAMPLES);
+    *low = pkvi_stats_quantile(means, RESAMPLES, 0.025);
+    *high = pkvi_stats_quantile(means, RESAMPLES, 0.975);
+}
+
 struct quality_figures quality_figures(const struct quality_token *token, uint32_t count,
                                        uint64_t seed, double *samples)
 {
     struct quality_figures figures = {0};
-    double means[RESAMPLES], nll = 0.0, nll_full = 0.0;
+    double nll = 0.0, nll_full = 0.0;
     for (uint32_t i = 0; i < count; i++) {
         figures.top1 += token[i].top1;
         figures.right_full += token[i].right_full;
@@ -70,16 +86,49 @@ struct quality_figures quality_figures(const struct quality_token *token, uint32
     figures.right /= count;
     figures.ppl_diff = exp(nll / count) - exp(nll_full / count);
     figures.kl_mean = mean_of(samples, count);
-    for (uint32_t r = 0; r < RESAMPLES; r++) {
-        means[r] = 0.0;
-        for (uint32_t i = 0; i < count; i++) {
-            means[r] += samples[pkvi_random_next(&seed) % count] / count;
-        }
-    }
-    pkvi_stats_sort(means, RESAMPLES);
+    resample(samples, count, seed, &figures.kl_low, &figures.kl_high);
     pkvi_stats_sort(samples, count);
     figures.kl_p99 = pkvi_stats_quantile(samples, count, 0.99);
-    figures.kl_low = pkvi_stats_quantile(means, RESAMPLES, 0.025);
-    figures.kl_high = pkvi_stats_quantile(means, RESAMPLES, 0.975);
     return figures;
+}
+
+struct quality_paired quality_paired(const struct quality_token *token,
+                                     const struct quality_token *rival, uint32_t count,
+                                     uint64_t seed, double *samples)
+{
+    struct quality_paired paired = {0};
+    double mean = 0.0, other = 0.0;
+    for (uint32_t i = 0; i < count; i++) {
+        mean += (double)token[i].kl / count;
+        other += (double)rival[i].kl / count;
+        samples[i] = (double)token[i].kl - (double)rival[i].kl;
+    }
+    paired.diff = mean_of(samples, count);
+    paired.ratio = other > 0.0 ? mean / other : NAN;
+    resample(samples, count, seed, &paired.low, &paired.high);
+    return paired;
+}
+
+double quality_layer_coverage(const struct quality_layer *layer, uint32_t texts, uint32_t layers,
+                              uint32_t l)
+{
+    double sum = 0.0;
+    uint64_t checks = 0;
+    for (uint32_t t = 0; t < texts; t++) {
+        sum += layer[(uint64_t)t * layers + l].coverage;
+        checks += layer[(uint64_t)t * layers + l].checks;
+    }
+    return checks > 0 ? sum / (double)checks : NAN;
+}
+
+double quality_coverage(const struct quality_layer *layer, uint32_t texts, uint32_t layers)
+{
+    double sum = 0.0;
+    uint32_t checked = 0;
+    for (uint32_t l = 0; l < layers; l++) {
+        const double coverage = quality_layer_coverage(layer, texts, layers, l);
+        sum += isnan(coverage) ? 0.0 : coverage;
+        checked += isnan(coverage) ? 0u : 1u;
+    }
+    return checked > 0 ? sum / checked : NAN;
 }

@@ -43,48 +43,64 @@ static struct pkv_session_config config_of(const struct quality *q)
     return config;
 }
 
+static bool make_room(const struct quality *q, struct quality_arm *arm)
+{
+    const uint64_t layers = (uint64_t)q->text_count * q->engine.model_info.layers;
+    bool ok = true;
+    for (int mode = 0; mode < QUALITY_MODES; mode++) {
+        arm->token[mode] = calloc(q->scored, sizeof *arm->token[mode]);
+        arm->bytes_moved[mode] = calloc(q->text_count, sizeof *arm->bytes_moved[mode]);
+        arm->layer[mode] = calloc(layers, sizeof *arm->layer[mode]);
+        ok = ok && arm->token[mode] && arm->bytes_moved[mode] && arm->layer[mode];
+    }
+    return ok;
+}
+
 bool quality_open(struct quality *q)
 {
     struct pkv_session_config config = config_of(q);
     const struct pkvi_engine_room room = {.less = "a smaller --context", .least_tokens = 128};
-    const uint64_t values = (uint64_t)q->tokens_most * q->engine.model_info.vocab;
     if (!pkvi_engine_plan_session(&q->engine, &q->options, &room, &config) ||
         !pkvi_engine_load(&q->engine) ||
         !told(pkv_session_open(q->engine.model, &config, &q->reference))) {
         return false;
     }
-    q->full = malloc(values * sizeof *q->full);
-    q->other = malloc(values * sizeof *q->other);
+    const uint64_t one = (uint64_t)q->tokens_most * q->engine.model_info.vocab * sizeof(float);
+    const uint64_t all = (uint64_t)q->fed * q->engine.model_info.vocab * sizeof(float);
+    q->full = malloc(all);
+    q->along = malloc(one);
+    q->other = malloc(one);
     q->written = malloc((size_t)(q->tokens_most + 1) * sizeof *q->written);
     q->samples = malloc(q->scored * sizeof *q->samples);
-    bool ok = q->full && q->other && q->written && q->samples;
+    bool ok = q->full && q->along && q->other && q->written && q->samples;
     for (uint32_t a = 0; a < q->arm_count; a++) {
-        for (uint32_t mode = 0; mode < QUALITY_MODES; mode++) {
-            q->arm[a].token[mode] = calloc(q->scored, sizeof *q->arm[a].token[mode]);
-            ok = ok && q->arm[a].token[mode];
-        }
+        ok = ok && make_room(q, &q->arm[a]);
     }
     if (!ok) {
-        pkvi_say_failure("out of memory: log probabilities of %u tokens need %s", q->tokens_most,
-                         pkvi_size_text(2 * values * sizeof(float)).text);
-        return false;
+        pkvi_say_failure("out of memory: log probabilities of %u tokens need %s", q->fed,
+                         pkvi_size_text(all + 2 * one).text);
     }
-    snprintf(q->prefix, sizeof q->prefix, P_tmpdir "/pivotkv-quality.%ld.kv", (long)getpid());
-    return true;
+    return ok;
 }
 
 void quality_close(struct quality *q)
 {
-    if (q->prefix[0]) {
-        unlink(q->prefix);
+    for (uint32_t t = 0; t < q->text_count; t++) {
+        if (q->text[t].prefix[0]) {
+            unlink(q->text[t].prefix);
+        }
     }
     for (uint32_t a = 0; a < q->arm_count; a++) {
-        free(q->arm[a].token[QUALITY_FORCED]);
-        free(q->arm[a].token[QUALITY_FREE]);
+        for (int mode = 0; mode < QUALITY_MODES; mode++) {
+            free(q->arm[a].token[mode]);
+            free(q->arm[a].bytes_moved[mode]);
+            free(q->arm[a].layer[mode]);
+        }
     }
     free(q->samples);
     free(q->written);
     free(q->other);
+    free(q->along);
     free(q->full);
     pkv_session_close(q->reference);
 }
@@ -107,7 +123,7 @@ static bool open_prompt(struct quality *q, const struct quality_text *text,
                feed(session, *seq_out, text->ids.id, (size_t)q->context, logits_out);
     }
     const bool ok =
-        told(pkv_saved_open(q->prefix, &saved)) && told(pkv_seq_load(session, saved, seq_out));
+        told(pkv_saved_open(text->prefix, &saved)) && told(pkv_seq_load(session, saved, seq_out));
     pkv_saved_close(saved);
     return ok && feed(session, *seq_out, text->ids.id + shared, QUALITY_WINDOW, logits_out);
 }
@@ -135,17 +151,20 @@ static bool read_along(struct quality *q, struct pkv_seq *seq, const int32_t *id
     return true;
 }
 
-bool quality_reference(struct quality *q, const struct quality_text *text)
+bool quality_reference(struct quality *q, struct quality_text *text)
 {
     const size_t shared = (size_t)q->context - QUALITY_WINDOW;
     const struct pkv_saved_info info = {.ids = text->ids.id, .id_count = (uint32_t)shared};
     const float *logits = NULL;
     struct pkv_seq *seq = NULL;
+    snprintf(text->prefix, sizeof text->prefix, P_tmpdir "/pivotkv-quality.%ld.%u.kv",
+             (long)getpid(), (uint32_t)(text - q->text));
     bool ok = told(pkv_seq_open(q->reference, &seq)) &&
               feed(q->reference, seq, text->ids.id, shared, &logits) &&
-              told(pkv_seq_save(seq, q->prefix, &info)) &&
+              told(pkv_seq_save(seq, text->prefix, &info)) &&
               feed(q->reference, seq, text->ids.id + shared, QUALITY_WINDOW, &logits) &&
-              read_along(q, seq, text->ids.id + q->context, text->tokens, q->full);
+              read_along(q, seq, text->ids.id + q->context, text->tokens,
+                         q->full + (uint64_t)text->row * q->engine.model_info.vocab);
     if (seq) {
         pkv_seq_close(seq);
     }
@@ -181,27 +200,35 @@ static bool decode(struct quality *q, const struct quality_text *text, struct pk
     return true;
 }
 
-static double coverage_of(const struct quality *q, struct pkv_session *session)
+/* What the self-check has found so far is added, `sign` = -1: taken away. */
+static void count_checks(const struct quality *q, struct pkv_session *session, double sign,
+                         struct quality_layer *layer)
 {
-    double sum = 0.0;
-    uint32_t layers = 0;
     for (uint32_t l = 0; l < q->engine.model_info.layers; l++) {
         struct pkv_kv_layer_report report;
-        if (pkv_session_layer_report(session, l, &report) == PKV_OK && report.checks > 0) {
-            sum += report.coverage;
-            layers++;
+        if (pkv_session_layer_report(session, l, &report) == PKV_OK) {
+            layer[l].coverage += sign * report.coverage * (double)report.checks;
+            layer[l].checks += sign > 0.0 ? report.checks : 0 - report.checks;
         }
     }
-    return layers > 0 ? sum / layers : NAN;
 }
 
-static bool open_arm(struct quality *q, struct quality_arm *arm, struct pkv_session **session_out)
+bool quality_open_arm(struct quality *q, struct quality_arm *arm, struct pkv_session **session_out)
 {
     struct pkv_memory_plan plan;
+    struct pkv_policy_ops policy; /* the session keeps a copy */
     struct pkv_session_config config = config_of(q);
     config.kv_policy = arm->policy ? PKV_KV_HOT : PKV_KV_FULL;
     config.policy = arm->policy;
+    if (arm->policy && q->slots_of && arm->policy->recipe.pick != PKV_PICK_NONE) {
+        policy = *arm->policy;
+        policy.recipe.ring_share = q->slots_of->recipe.ring_share;
+        policy.recipe.slope = q->slots_of->recipe.slope;
+        config.policy = &policy;
+    }
     config.kv_pyramid = arm->pyramid;
+    config.kv_recent_ratio = arm->policy ? (float)arm->recent_ratio : 0.0f;
+    config.kv_sinks = arm->policy ? (int32_t)q->sinks : -1;
     config.kv_budget_bytes = arm->budget_bytes;
     config.kv_check_steps = 1;
     const enum pkv_status status = pkv_session_plan(q->engine.model, &config, &plan);
@@ -209,58 +236,59 @@ static bool open_arm(struct quality *q, struct quality_arm *arm, struct pkv_sess
         snprintf(arm->refused, sizeof arm->refused, "%s", pkv_error_text());
         return true;
     }
-    arm->run[QUALITY_FORCED].device_bytes = plan.kv_sequence_bytes;
-    arm->run[QUALITY_FREE].device_bytes = plan.kv_sequence_bytes;
+    arm->device_bytes = plan.kv_sequence_bytes;
     return told(status) && told(pkv_session_open(q->engine.model, &config, session_out));
 }
 
-static bool compare(struct quality *q, const struct quality_text *text, struct quality_arm *arm,
-                    struct pkv_session *session, int mode)
+/* Full attention over what a policy wrote by itself, to ->along. */
+static bool follow(struct quality *q, const struct quality_text *text)
 {
-    const uint32_t vocab = q->engine.model_info.vocab;
+    const float *logits = NULL;
+    struct pkv_seq *seq = NULL;
+    const bool ok = open_prompt(q, text, q->reference, false, &seq, &logits) &&
+                    read_along(q, seq, q->written, text->tokens, q->along);
+    if (seq) {
+        pkv_seq_close(seq);
+    }
+    return ok;
+}
+
+static bool run_text(struct quality *q, const struct quality_text *text,
+                     const struct quality_arm *arm, struct pkv_session *session, bool free_run,
+                     uint64_t *bytes_moved)
+{
     const struct pkv_recipe *recipe = arm->policy ? &arm->policy->recipe : NULL;
     const bool whole =
         recipe && (recipe->prompt == PKV_PROMPT_ALL_ROWS || recipe->window_rows > QUALITY_WINDOW);
-    struct quality_token *token = arm->token[mode] + text->first;
     struct pkv_seq *seq = NULL;
     const float *logits = NULL;
     struct pkv_kv_report before, after;
     bool ok = open_prompt(q, text, session, whole, &seq, &logits);
     pkv_session_kv_report(session, &before);
-    ok = ok && decode(q, text, session, seq, mode == QUALITY_FREE, logits);
+    ok = ok && decode(q, text, session, seq, free_run, logits);
     pkv_session_kv_report(session, &after);
-    arm->run[mode].bytes_moved += after.loaded_bytes - before.loaded_bytes;
+    *bytes_moved = after.loaded_bytes - before.loaded_bytes;
     if (seq) {
         pkv_seq_close(seq);
     }
-    if (ok && mode == QUALITY_FREE) {
-        seq = NULL;
-        ok = open_prompt(q, text, q->reference, false, &seq, &logits) &&
-             read_along(q, seq, q->written, text->tokens, q->full);
-        if (seq) {
-            pkv_seq_close(seq);
-        }
-    }
-    for (uint32_t i = text->skip; ok && i < text->tokens; i++) {
-        token[i - text->skip] =
-            quality_compare(q->full + (uint64_t)i * vocab, q->other + (uint64_t)i * vocab, vocab,
-                            q->written[i + 1]);
-    }
-    return ok;
+    return ok && (!free_run || follow(q, text));
 }
 
-bool quality_run_arm(struct quality *q, const struct quality_text *text, struct quality_arm *arm,
-                     int mode)
+bool quality_run_arm(struct quality *q, uint32_t t, struct quality_arm *arm,
+                     struct pkv_session *session, int mode)
 {
-    struct pkv_session *session = NULL;
-    if (!open_arm(q, arm, &session)) {
-        return false;
+    const struct quality_text *text = &q->text[t];
+    const uint64_t vocab = q->engine.model_info.vocab;
+    struct quality_layer *layer = arm->layer[mode] + (uint64_t)t * q->engine.model_info.layers;
+    struct quality_token *token = arm->token[mode] + text->first;
+    count_checks(q, session, -1.0, layer);
+    const bool ok =
+        run_text(q, text, arm, session, mode == QUALITY_FREE, &arm->bytes_moved[mode][t]);
+    count_checks(q, session, 1.0, layer);
+    const float *full = mode == QUALITY_FREE ? q->along : q->full + text->row * vocab;
+    for (uint32_t i = text->skip; ok && i < text->tokens; i++) {
+        token[i - text->skip] = quality_compare(full + i * vocab, q->other + i * vocab,
+                                                (uint32_t)vocab, q->written[i + 1]);
     }
-    if (arm->refused[0]) {
-        return true;
-    }
-    const bool ok = compare(q, text, arm, session, mode);
-    arm->run[mode].coverage += coverage_of(q, session) / q->text_count;
-    pkv_session_close(session);
     return ok;
 }

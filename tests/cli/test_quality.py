@@ -19,6 +19,11 @@ class Refused(CliTest):
         self.fails(*base, "--kv-budget", "10%,ten", code=2, mentions=["--kv-budget", "ten"])
         self.fails(*base, "--pyramid", "steep", code=2, mentions=["--pyramid", "steep"])
         self.fails(*base, "--policies", "", code=2, mentions="--policies")
+        self.fails(*base, "--recent-ratio", "0.5,2", code=2, mentions=["--recent-ratio", "2"])
+        self.fails(*base, "--recent-ratio", "0", code=2, mentions="--recent-ratio")
+        self.fails(*base, "--slots-of", "oracle", code=2, mentions=["--slots-of", "oracle"])
+        self.fails(*base, "--against", "h2o", "--policies", "snapkv,window", code=2, mentions=["--against", "h2o"])
+        self.fails(*base, "--against", "cosine", code=2, mentions=["--against", "cosine"])
         self.fails("quality", "-m", GEMMA2, code=2, mentions="--text")
 
     def test_weights_of_layers_from_a_file(self):
@@ -109,6 +114,40 @@ class Smollm2(CliTest):
             self.assertEqual(row["kl_mean"] == 0, row["policy"] == "full")
             if row["policy"] == "full":
                 self.assertEqual(row["top1"], 1)
+
+    def test_shapes_and_ratios_against_one(self):
+        """Arms of one policy against its flat shape, token by token; ratios and sinks change what is kept."""
+        rows = self.records("--text", TEXT, "--tokens", "12", "--policies", "full,snapkv,pyramidkv", "--kv-budget", "45%",
+                            "--pyramid", "flat,reversed", "--recent-ratio", "0.4,0.8", "--sinks", "8", "--against", "flat")
+        self.assertEqual([(r["policy"], r["pyramid"], r["recent_ratio"]) for r in rows],
+                         [("full", "flat", None), ("snapkv", "flat", 0.4), ("pyramidkv", "own", 0.4), ("snapkv", "flat", 0.8),
+                          ("pyramidkv", "own", 0.8), ("snapkv", "reversed", 0.4), ("snapkv", "reversed", 0.8)])
+        flat = {r["recent_ratio"]: r for r in rows if (r["policy"], r["pyramid"]) == ("snapkv", "flat")}
+        self.assertNotEqual(flat[0.4]["kl_mean"], flat[0.8]["kl_mean"])
+        for row in rows:
+            if row["pyramid"] != "reversed":
+                self.assertNotIn("against", row)
+                continue
+            other = flat[row["recent_ratio"]]
+            self.assertEqual((row["against"], row["against_pyramid"]), ("snapkv", "flat"))
+            self.assertAlmostEqual(row["kl_diff"], row["kl_mean"] - other["kl_mean"], 6)
+            self.assertAlmostEqual(row["kl_ratio"], row["kl_mean"] / other["kl_mean"], 4)
+            self.assertLessEqual(row["kl_diff_low"], row["kl_diff"])
+            self.assertLessEqual(row["kl_diff"], row["kl_diff_high"])
+            layers = [c for c in row["coverage_layers"] if c is not None]
+            self.assertEqual(len(row["coverage_layers"]), 30)
+            self.assertAlmostEqual(row["coverage"], sum(layers) / len(layers), 5)
+
+    def test_slots_of_another_policy(self):
+        """The oracle with h2o's ring is another one than with its own, and still better than h2o."""
+        base = ["--text", TEXT, "--tokens", "12", "--kv-budget", "70%", "--against", "h2o", "--policies"]
+        own = self.records(*base, "h2o,oracle")[1]
+        rows = self.records(*base, "h2o,oracle", "--slots-of", "h2o")
+        self.assertNotIn("slots_of", rows[0])
+        self.assertEqual(rows[1]["slots_of"], "h2o")
+        self.assertNotEqual(rows[1]["kl_mean"], own["kl_mean"])
+        self.assertLess(rows[1]["kl_ratio"], 1)
+        self.assertLess(rows[1]["kl_diff_high"], 0)
 
     def test_tasks(self):
         """Answers that stand in the context: full attention finds them, and what forgot them does not."""

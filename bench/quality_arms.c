@@ -1,0 +1,139 @@
+/*
+ * quality_arms.c: owns the arms: every policy at every budget, shape and ratio of the lists; and
+ * which of them are compared with one another.
+ */
+#include "bench/quality.h"
+
+#include <string.h>
+
+#include "pivotkv/impl/policy_ops.h"
+#include "runtime/cli/number.h"
+
+/* Cuts `list` at its commas, in place. */
+static uint32_t split(char *list, const char **word, uint32_t most)
+{
+    uint32_t count = 0;
+    for (char *next = list; next && count < most;) {
+        word[count++] = next;
+        next = strchr(next, ',');
+        if (next) {
+            *next++ = '\0';
+        }
+    }
+    return count;
+}
+
+/* What tells an arm from the others. */
+struct words {
+    const char *policy, *budget, *pyramid, *ratio;
+    bool first_pyramid, first_ratio;
+};
+
+static bool add_arm(struct quality *q, const struct words *words)
+{
+    if (q->arm_count == QUALITY_ARMS_MOST) {
+        pkvi_say_usage("more than %u arms: policies, budgets, shapes and ratios",
+                       QUALITY_ARMS_MOST);
+        return false;
+    }
+    struct quality_arm *arm = &q->arm[q->arm_count];
+    *arm = (struct quality_arm){.policy = pkv_policy_find(words->policy),
+                                .budget_text = words->budget};
+    arm->name = arm->policy ? pkv_policy_name(arm->policy) : "full";
+    if (!arm->policy && strcmp(words->policy, "full") != 0) {
+        pkvi_say_usage("--policies: there is no policy '%.64s'", words->policy);
+        return false;
+    }
+    if (!pkvi_engine_pyramid(words->pyramid, &arm->pyramid)) {
+        pkvi_say_usage("--pyramid: there is no shape '%.64s'", words->pyramid);
+        return false;
+    }
+    if (!pkvi_budget_parse(words->budget, INT64_C(1) << 50, &arm->budget)) {
+        pkvi_say_usage("--kv-budget: '%.64s' is no budget: expected such as 10%%, 2048, 512MiB",
+                       words->budget);
+        return false;
+    }
+    if (words->ratio && (!pkvi_number_real(words->ratio, 0.0, 1.0, true, &arm->recent_ratio))) {
+        pkvi_say_usage("--recent-ratio: '%.64s': expected a number above 0, up to 1", words->ratio);
+        return false;
+    }
+    arm->recent_ratio = arm->policy ? arm->recent_ratio : 0.0;
+    /* `full` has no slots to share out and no ring; a policy with a shape of its own has no other
+     */
+    const bool shaped = arm->policy && arm->policy->recipe.slope <= 0.0f;
+    if ((arm->policy || words->first_ratio) && (shaped || words->first_pyramid)) {
+        q->arm_count++;
+    }
+    return true;
+}
+
+static bool find_slots_of(struct quality *q)
+{
+    q->slots_of = q->slots_of_name ? pkv_policy_find(q->slots_of_name) : NULL;
+    if (q->slots_of_name && (!q->slots_of || q->slots_of->recipe.pick != PKV_PICK_NONE)) {
+        pkvi_say_usage("--slots-of: '%.64s' is no policy that has slots of its own",
+                       q->slots_of_name);
+        return false;
+    }
+    return true;
+}
+
+static bool has_rival(const struct quality *q)
+{
+    for (uint32_t a = 0; q->against && a < q->arm_count; a++) {
+        if (quality_rival(q, &q->arm[a])) {
+            return true;
+        }
+    }
+    return !q->against;
+}
+
+bool quality_make_arms(struct quality *q, struct quality_lists *lists)
+{
+    const char *name[QUALITY_ARMS_MOST], *budget[QUALITY_ARMS_MOST], *pyramid[QUALITY_ARMS_MOST],
+        *ratio[QUALITY_ARMS_MOST] = {NULL};
+    uint32_t names = q->policies ? split(lists->policies, name, QUALITY_ARMS_MOST) : 0;
+    for (uint32_t i = 0; !q->policies && pkv_policy_at(i) && i < QUALITY_ARMS_MOST; i++) {
+        name[names++] = pkv_policy_name(pkv_policy_at(i));
+    }
+    const uint32_t budgets = split(lists->budgets, budget, QUALITY_ARMS_MOST);
+    const uint32_t pyramids = split(lists->pyramids, pyramid, QUALITY_ARMS_MOST);
+    const uint32_t ratios = q->ratios ? split(lists->ratios, ratio, QUALITY_ARMS_MOST) : 1;
+    const uint64_t each = (uint64_t)names * ratios * pyramids;
+    for (uint64_t i = 0; i < each * budgets; i++) {
+        const uint64_t r = i / names % ratios, p = i / names / ratios % pyramids;
+        const struct words words = {.policy = name[i % names],
+                                    .budget = budget[i / each],
+                                    .pyramid = pyramid[p],
+                                    .ratio = ratio[r],
+                                    .first_pyramid = p == 0,
+                                    .first_ratio = r == 0};
+        if (!add_arm(q, &words)) {
+            return false;
+        }
+    }
+    if (!has_rival(q)) {
+        pkvi_say_usage("--against: '%.64s' is no policy or shape of which two arms can be compared",
+                       q->against);
+        return false;
+    }
+    return find_slots_of(q);
+}
+
+const struct quality_arm *quality_rival(const struct quality *q, const struct quality_arm *arm)
+{
+    enum pkv_pyramid shape = PKV_PYRAMID_COUNT;
+    const bool shapes = q->against && pkvi_engine_pyramid(q->against, &shape);
+    for (uint32_t a = 0; q->against && a < q->arm_count; a++) {
+        const struct quality_arm *other = &q->arm[a];
+        const bool same_policy = other->policy == arm->policy;
+        const bool same_shape = other->pyramid == arm->pyramid;
+        const bool wanted = shapes ? same_policy && other->pyramid == shape
+                                   : same_shape && strcmp(other->name, q->against) == 0;
+        if (wanted && other != arm && other->recent_ratio == arm->recent_ratio &&
+            strcmp(other->budget_text, arm->budget_text) == 0) {
+            return other;
+        }
+    }
+    return NULL;
+}
