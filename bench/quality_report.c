@@ -54,7 +54,9 @@ static struct part part_of(const struct quality *q, const struct quality_arm *ar
 /* A policy with a shape of its own takes no other. */
 static const char *shape_of(const struct quality_arm *arm)
 {
-    return arm->policy && arm->policy->recipe.slope > 0.0f ? "own" : pkv_pyramid_name(arm->pyramid);
+    const bool own =
+        arm->policy && (arm->policy->recipe.slope > 0.0f || arm->policy->budget != NULL);
+    return own ? "own" : pkv_pyramid_name(arm->pyramid);
 }
 
 static void record_layers(struct pkvi_record *record, const struct part *part)
@@ -67,12 +69,17 @@ static void record_layers(struct pkvi_record *record, const struct part *part)
     pkvi_record_set(record, "coverage_layers", list);
 }
 
+/* Policies that run at their own bytes are no rivals on equal ones. */
+static bool is_ranked(const struct quality_arm *arm)
+{
+    return arm->policy && arm->policy->recipe.leave != PKV_LEAVE_KEEP;
+}
+
 static void record_figures(struct pkvi_record *record, const struct part *part)
 {
     const struct quality_figures *f = &part->figures;
     pkvi_record_int(record, "scored", part->scored);
-    /* policies that run at their own bytes are no rivals on equal ones */
-    pkvi_record_set(record, "ranked", json_boolean(part->arm->policy != NULL));
+    pkvi_record_set(record, "ranked", json_boolean(is_ranked(part->arm)));
     pkvi_record_real(record, "coverage", part->coverage);
     record_layers(record, part);
     pkvi_record_int(record, "bytes_moved", part->bytes_moved);

@@ -230,9 +230,10 @@ bool quality_open_arm(struct quality *q, struct quality_arm *arm, struct pkv_ses
     config.kv_recent_ratio = arm->policy ? (float)arm->recent_ratio : 0.0f;
     config.kv_sinks = arm->policy ? (int32_t)q->sinks : -1;
     config.kv_budget_bytes = arm->budget_bytes;
+    config.kv_keep_tokens = q->tokens_most;
     config.kv_check_steps = 1;
     const enum pkv_status status = pkv_session_plan(q->engine.model, &config, &plan);
-    if (status == PKV_ERR_RANGE) {
+    if (status == PKV_ERR_RANGE || status == PKV_ERR_INVALID) {
         snprintf(arm->refused, sizeof arm->refused, "%s", pkv_error_text());
         return true;
     }

@@ -49,7 +49,7 @@ enum pkv_status pkvi_hot_check_recipe(const struct pkvi_tier_config *config)
 {
     const struct pkv_recipe *r = &config->policy->recipe;
     const bool keys = r->key == PKV_KEY_MASS, ramp = r->prompt == PKV_PROMPT_WINDOW;
-    if ((uint32_t)r->prompt > PKV_PROMPT_ALL_ROWS || (uint32_t)r->leave > PKV_LEAVE_COMPETE ||
+    if ((uint32_t)r->prompt > PKV_PROMPT_ALL_ROWS || (uint32_t)r->leave > PKV_LEAVE_KEEP ||
         (uint32_t)r->key > PKV_KEY_MASS) {
         return refuse(config, "unknown prompt, leave or key", 0);
     }
@@ -58,7 +58,7 @@ enum pkv_status pkvi_hot_check_recipe(const struct pkvi_tier_config *config)
                       (double)r->key);
     }
     if ((uint32_t)config->pyramid >= PKV_PYRAMID_COUNT ||
-        (config->layer_weights && !weights_hold(config))) {
+        (config->layer_weights && !config->policy->budget && !weights_hold(config))) {
         return refuse(config, "unknown shape, or weights of layers, expected 0 to 1e9, not all 0",
                       (double)config->pyramid);
     }
@@ -110,9 +110,45 @@ static uint32_t ring_pages(const struct pkvi_tier *t, uint32_t pages)
     return ring;
 }
 
-/* Weights of all KV heads: their layer's. */
-static void weigh(const struct pkvi_tier *t, double *layer, double *head)
+/* Weights of all KV heads by the policy's own budget. */
+static enum pkv_status weigh_by_policy(const struct pkvi_tier *t, double *head)
 {
+    const struct pkv_policy_ops *policy = t->config.policy;
+    struct pkv_budget_shape shape = {.given = t->config.layer_weights};
+    uint32_t *kv_heads = malloc((t->sizes.global_layers + 1u) * sizeof *kv_heads);
+    if (!kv_heads) {
+        return PKV_FAIL(PKV_ERR_NO_MEMORY, "budget of %u layers", t->sizes.global_layers);
+    }
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        if (t->config.layer[l].kind == PKV_LAYER_GLOBAL) {
+            kv_heads[shape.layers++] = t->config.layer[l].kv_heads;
+        }
+    }
+    shape.kv_heads = kv_heads;
+    const enum pkv_status status = policy->budget(&policy->recipe, &shape, head);
+    free(kv_heads);
+    if (status != PKV_OK) {
+        return PKV_FAIL(status == PKV_ERR_NO_MEMORY ? status : PKV_ERR_INVALID,
+                        "policy %s makes no budget of %u layers %s", policy->name, shape.layers,
+                        shape.given ? "and the numbers given for them (--pyramid file:PATH)"
+                                    : "without numbers for them (--pyramid file:PATH)");
+    }
+    double sum = 0.0;
+    for (uint32_t i = 0; i < t->row_entries; i++) {
+        if (!(head[i] >= 0.0 && head[i] <= MOST_WEIGHT)) {
+            return refuse(&t->config, "its budget has a weight that is not 0 to 1e9", head[i]);
+        }
+        sum += head[i];
+    }
+    return sum > 0.0 ? PKV_OK : refuse(&t->config, "the weights of its budget add up to 0", sum);
+}
+
+/* Weights of all KV heads: their layer's. */
+static enum pkv_status weigh(const struct pkvi_tier *t, double *layer, double *head)
+{
+    if (t->config.policy->budget) {
+        return weigh_by_policy(t, head);
+    }
     const double *weight = t->config.layer_weights;
     uint32_t entry = 0, number = 0;
     const float own = recipe_of(t)->slope;
@@ -129,6 +165,7 @@ static void weigh(const struct pkvi_tier *t, double *layer, double *head)
         }
         number += info->kind == PKV_LAYER_GLOBAL;
     }
+    return PKV_OK;
 }
 
 /* Slots in whole pages to every KV head, by their weights; not more than the context has. */
@@ -221,6 +258,21 @@ static void buy(struct pkvi_tier *t, uint64_t bytes, uint32_t pages, double *hea
     (void)divide(t, pages, head);
 }
 
+/* Slots beyond the budget, for what is generated: whatever is HOT has filled its budget. */
+static void add_kept(struct pkvi_tier *t)
+{
+    const uint32_t wanted = pkvi_pages_of(t->config.keep_tokens);
+    const uint32_t most = t->blocks_max - t->sizes.quota_pages / t->row_entries;
+    const bool keeps = recipe_of(t)->leave == PKV_LEAVE_KEEP;
+    t->sizes.keep_pages = !keeps ? 0 : wanted > 0 && wanted < most ? wanted : most;
+    for (uint32_t i = 0; i < t->row_entries; i++) {
+        t->hot_pages[i] += t->sizes.keep_pages;
+    }
+    t->sizes.hot_pages += t->sizes.keep_pages * t->row_entries;
+    t->sizes.quota_pages += t->sizes.keep_pages * t->row_entries;
+    pkvi_hot_describe(t);
+}
+
 enum pkv_status pkvi_hot_measure(struct pkvi_tier *t, uint64_t bytes)
 {
     const uint32_t layers = t->sizes.global_layers, heads = t->row_entries;
@@ -236,9 +288,13 @@ enum pkv_status pkvi_hot_measure(struct pkvi_tier *t, uint64_t bytes)
         free(weight);
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "slots of %u KV heads", heads);
     }
-    weigh(t, weight, weight + layers);
-    buy(t, bytes, pages, weight + layers);
+    const enum pkv_status status = weigh(t, weight, weight + layers);
+    if (status == PKV_OK) {
+        buy(t, bytes, pages, weight + layers);
+    }
     free(weight);
+    PKV_TRY(status);
+    add_kept(t);
     t->sizes.hot_bytes = t->hot_state_bytes * t->config.sequences;
     t->parking_slot_bytes = (uint64_t)t->sizes.hot_pages * t->unit_bytes + t->hot_state_bytes;
     t->sizes.parking_bytes += t->parking_slot_bytes;

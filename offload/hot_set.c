@@ -46,14 +46,16 @@ struct pkv_kv_view pkvi_hot_view(const struct pkvi_tier *t, uint32_t s, uint32_t
 
 bool pkvi_hot_wanted(const struct pkvi_tier *t, uint32_t tokens)
 {
-    return t->hot_pages && (uint64_t)t->row_entries * pkvi_pages_of(tokens) > t->sizes.quota_pages;
+    const uint64_t beyond = (uint64_t)t->row_entries * t->sizes.keep_pages;
+    return t->hot_pages &&
+           (uint64_t)t->row_entries * pkvi_pages_of(tokens) + beyond > t->sizes.quota_pages;
 }
 
-/* Slots that are filled of a KV head, when `end` tokens are before the ring. */
+/* Slots of a KV head that a prompt fills, when `end` tokens are before the ring. */
 static uint32_t fill_of(const struct pkvi_tier *t, uint32_t entry, uint32_t end)
 {
     const struct pkv_recipe *recipe = recipe_of(t);
-    uint32_t fill = t->hot_pages[entry] * PKV_PAGE_TOKENS;
+    uint32_t fill = (t->hot_pages[entry] - t->sizes.keep_pages) * PKV_PAGE_TOKENS;
     if (recipe->prompt == PKV_PROMPT_TAIL && recipe->sinks < fill) {
         fill = recipe->sinks;
     }
@@ -193,34 +195,58 @@ static enum pkv_status prepare_exact(struct pkvi_tier *t, const struct pkvi_tier
     return PKV_OK;
 }
 
+/* Slots of the KV head with the fewest that no token is in. */
+static uint32_t free_slots(const struct pkvi_tier *t, uint32_t s, uint32_t l)
+{
+    const uint32_t *free_end = pkvi_hot_uploaded(t, pkvi_hot_first_keys(t, s, l));
+    const uint32_t *least = pkvi_hot_uploaded(t, least_keys(t, l));
+    uint32_t room = UINT32_MAX;
+    for (uint32_t h = 0; h < t->layer[l].info.kv_heads; h++) {
+        const uint32_t mine = free_end[h] - least[h];
+        room = mine < room ? mine : room;
+    }
+    return room;
+}
+
+/* Tokens that leave the ring go for slots: by their keys, or to free ones. */
+static enum pkv_status compete(struct pkvi_tier *t, const struct pkvi_tier_part *part, uint32_t l,
+                               uint32_t pages)
+{
+    const struct pkvi_tier_layer *layer = &t->layer[l];
+    const struct pkvi_tier_state *state = &t->seq[part->seq].state[l];
+    const struct pkv_args_compete args = {
+        .hot = pkvi_hot_view(t, part->seq, l),
+        .slot_token = pkvi_hot_slot_tokens(t, part->seq, l),
+        .least_key = least_keys(t, l),
+        .kv_type = t->config.kv_type,
+        .kv_heads = layer->info.kv_heads,
+        .head_dim = layer->info.head_dim,
+        .slots = layer->hot_slots,
+        .first_token = state->ring_first * PKV_PAGE_TOKENS,
+        .leave = pages * PKV_PAGE_TOKENS,
+        .tokens = part->tokens - state->ring_first * PKV_PAGE_TOKENS,
+    };
+    PKV_TRY(pkvi_transfer_compete(t, &args));
+    t->seq[part->seq].tables_changed = true; /* first keys */
+    uint32_t *free_end = pkvi_hot_uploaded(t, pkvi_hot_first_keys(t, part->seq, l));
+    const uint32_t *least = pkvi_hot_uploaded(t, least_keys(t, l));
+    for (uint32_t h = 0; h < layer->info.kv_heads; h++) {
+        const uint32_t room = free_end[h] - least[h];
+        free_end[h] -= room < args.leave ? room : args.leave;
+    }
+    return PKV_OK;
+}
+
 /* The first pages of the ring leave. */
 static enum pkv_status leave(struct pkvi_tier *t, const struct pkvi_tier_part *part, uint32_t l,
                              uint32_t first)
 {
-    const struct pkvi_tier_layer *layer = &t->layer[l];
     struct pkvi_tier_state *state = &t->seq[part->seq].state[l];
     const uint32_t pages = first - state->ring_first;
-    if (recipe_of(t)->leave == PKV_LEAVE_COMPETE) {
-        const struct pkv_args_compete args = {
-            .hot = pkvi_hot_view(t, part->seq, l),
-            .slot_token = pkvi_hot_slot_tokens(t, part->seq, l),
-            .least_key = least_keys(t, l),
-            .kv_type = t->config.kv_type,
-            .kv_heads = layer->info.kv_heads,
-            .head_dim = layer->info.head_dim,
-            .slots = layer->hot_slots,
-            .first_token = state->ring_first * PKV_PAGE_TOKENS,
-            .leave = pages * PKV_PAGE_TOKENS,
-            .tokens = part->tokens - state->ring_first * PKV_PAGE_TOKENS,
-        };
-        PKV_TRY(pkvi_transfer_compete(t, &args));
-        t->seq[part->seq].tables_changed = true; /* first keys */
-        uint32_t *free_end = pkvi_hot_uploaded(t, pkvi_hot_first_keys(t, part->seq, l));
-        const uint32_t *least = pkvi_hot_uploaded(t, least_keys(t, l));
-        for (uint32_t h = 0; h < layer->info.kv_heads; h++) {
-            const uint32_t room = free_end[h] - least[h];
-            free_end[h] -= room < args.leave ? room : args.leave;
-        }
+    const enum pkv_leave how = recipe_of(t)->leave;
+    if (how == PKV_LEAVE_COMPETE ||
+        (how == PKV_LEAVE_KEEP && free_slots(t, part->seq, l) >= pages * PKV_PAGE_TOKENS)) {
+        PKV_TRY(compete(t, part, l, pages));
     }
     PKV_TRY(pkvi_transfer_publish(t, state, first));
     pkvi_pages_drop(t, part->seq, l, state->ring_first, first);

@@ -3,7 +3,9 @@
 
 #include "pivotkv/impl/policy_ops.h"
 
-#define POLICIES(X) X(window) X(h2o) X(snapkv) X(pyramidkv) X(pivot_norecall) X(oracle) X(random)
+#define POLICIES(X)                                                                                \
+    X(window)                                                                                      \
+    X(h2o) X(snapkv) X(snapkv_keep) X(pyramidkv) X(squeeze) X(pivot_norecall) X(oracle) X(random)
 
 #define DECLARE(name) extern const struct pkv_policy_ops pkvi_policy_##name;
 #define ENTRY(name) &pkvi_policy_##name,

@@ -53,6 +53,7 @@ struct pkvi_tier_config {
     const struct pkv_policy_ops *policy; /* of hot sets; NULL: STREAMED layers stay exact */
     enum pkv_pyramid pyramid;
     const double *layer_weights; /* [global layers], NULL = of the pyramid */
+    uint32_t keep_tokens;        /* KEEP: beyond the budget; 0 = the context */
     uint32_t threads;            /* of the device, for scratch */
     uint64_t host_limit_bytes;   /* of blocks, 0 = none */
     uint32_t check_steps;        /* self_check.c; 0, or nothing is ever streamed: never */
@@ -83,6 +84,7 @@ struct pkvi_tier_sizes {
     uint32_t quota_pages; /* of the pool, a sequence */
     uint32_t ring_pages;  /* of them, of a KV head that is HOT or STREAMED, at most */
     uint32_t hot_pages;   /* of them, of all KV heads' slots */
+    uint32_t keep_pages;  /* of those, of a KV head, that the budget is not charged with */
     uint32_t tile_tokens; /* of a staging tile; 0: nothing is ever streamed */
     uint32_t tiles;       /* that are loaded ahead, and one that is attended to */
     uint32_t dense_layers; /* global layers that are DENSE at context_tokens */

@@ -40,12 +40,15 @@ struct pkv_session_config {
     enum pkv_kv_policy kv_policy;
     const struct pkv_policy_ops *policy; /* PKV_KV_HOT */
     /* PKV_KV_HOT: shares of the global layers in the slots. kv_layer_weights: f64 [global layers],
-     * >= 0, not all 0, borrowed while the session is open; NULL = kv_pyramid's. */
+     * >= 0, not all 0, borrowed while the session is open; NULL = kv_pyramid's. (To a policy with a
+     * budget of its own they are what it says.) */
     enum pkv_pyramid kv_pyramid;
     const double *kv_layer_weights;
-    int32_t kv_sinks;      /* first tokens that are kept; -1 = as the policy has it */
-    float kv_recent_ratio; /* share of a sequence's pages for recent tokens, above 0, up to 1; 0 =
-                              the policy's, or kv_recent */
+    int32_t kv_sinks;        /* first tokens that are kept; -1 = as the policy has it */
+    float kv_recent_ratio;   /* share of a sequence's pages for recent tokens, above 0, up to 1; 0 =
+                                the policy's, or kv_recent */
+    uint32_t kv_keep_tokens; /* of a policy that keeps what is generated: how many, beyond its
+                                budget; 0 = all that the context has room for */
     /* PKV_KV_FULL and PKV_KV_HOT: */
     uint64_t kv_budget_bytes; /* device memory for the global layers of a sequence, its share of
                                  staging included; 0 = what kv_device_bytes leaves, else all */

@@ -7,8 +7,7 @@
  */
 #include "pivotkv/impl/policy_ops.h"
 
-extern const struct pkv_policy_ops pkvi_policy_h2o;
-const struct pkv_policy_ops pkvi_policy_h2o = {
+PKV_POLICY(h2o) = {
     .abi = PKV_POLICY_ABI,
     .name = "h2o",
     .source = "H2O, arXiv:2306.14048",

@@ -5,8 +5,7 @@
  */
 #include "pivotkv/impl/policy_ops.h"
 
-extern const struct pkv_policy_ops pkvi_policy_oracle;
-const struct pkv_policy_ops pkvi_policy_oracle = {
+PKV_POLICY(oracle) = {
     .abi = PKV_POLICY_ABI,
     .name = "oracle",
     .source = "docs/algorithms.md: a control",

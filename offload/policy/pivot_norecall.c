@@ -6,8 +6,7 @@
  */
 #include "pivotkv/impl/policy_ops.h"
 
-extern const struct pkv_policy_ops pkvi_policy_pivot_norecall;
-const struct pkv_policy_ops pkvi_policy_pivot_norecall = {
+PKV_POLICY(pivot_norecall) = {
     .abi = PKV_POLICY_ABI,
     .name = "pivot-norecall",
     .source = "PyramidInfer, arXiv:2405.12532 (window); docs/algorithms.md (keys)",

@@ -7,8 +7,7 @@
  */
 #include "pivotkv/impl/policy_ops.h"
 
-extern const struct pkv_policy_ops pkvi_policy_pyramidkv;
-const struct pkv_policy_ops pkvi_policy_pyramidkv = {
+PKV_POLICY(pyramidkv) = {
     .abi = PKV_POLICY_ABI,
     .name = "pyramidkv",
     .source = "PyramidKV, arXiv:2406.02069",

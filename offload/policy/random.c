@@ -4,8 +4,7 @@
  */
 #include "pivotkv/impl/policy_ops.h"
 
-extern const struct pkv_policy_ops pkvi_policy_random;
-const struct pkv_policy_ops pkvi_policy_random = {
+PKV_POLICY(random) = {
     .abi = PKV_POLICY_ABI,
     .name = "random",
     .source = "docs/algorithms.md: a control",

@@ -7,8 +7,7 @@
  */
 #include "pivotkv/impl/policy_ops.h"
 
-extern const struct pkv_policy_ops pkvi_policy_snapkv;
-const struct pkv_policy_ops pkvi_policy_snapkv = {
+PKV_POLICY(snapkv) = {
     .abi = PKV_POLICY_ABI,
     .name = "snapkv",
     .source = "SnapKV, arXiv:2404.14469",

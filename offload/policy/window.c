@@ -6,8 +6,7 @@
  */
 #include "pivotkv/impl/policy_ops.h"
 
-extern const struct pkv_policy_ops pkvi_policy_window;
-const struct pkv_policy_ops pkvi_policy_window = {
+PKV_POLICY(window) = {
     .abi = PKV_POLICY_ABI,
     .name = "window",
     .source = "StreamingLLM, arXiv:2309.17453",

@@ -156,6 +156,7 @@ static bool open_session(const struct generate *g, struct pkvi_engine *engine, s
         config.context_tokens = (uint32_t)g->engine.context_tokens;
     } else if (g->predict >= 0 && prompt_tokens + (uint64_t)g->predict < most) {
         config.context_tokens = (uint32_t)(prompt_tokens + (uint64_t)g->predict);
+        config.kv_keep_tokens = (uint32_t)g->predict;
     } else {
         config.context_tokens = (uint32_t)most;
     }

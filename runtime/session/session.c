@@ -127,6 +127,7 @@ static enum pkv_status plan_tier(struct pkv_session *s)
     tier->policy = s->config.policy ? &s->policy : NULL;
     tier->pyramid = s->config.kv_pyramid;
     tier->layer_weights = s->config.kv_layer_weights;
+    tier->keep_tokens = s->config.kv_keep_tokens;
     tier->threads = s->threads;
     tier->check_steps = s->config.kv_check_steps;
     enum pkv_status status = pkvi_tier_plan(tier, &s->tier_sizes);

@@ -64,7 +64,7 @@ static struct {
 
 static struct {
     uint32_t cases, refused, too_short, passes[4], left, competed, within, dense_again, reloaded,
-        sets_kept;
+        sets_kept, kept;
     uint64_t checks;
     double worst_gap; /* of what a budget may leave */
 } seen;
@@ -77,32 +77,6 @@ static uint32_t below(uint32_t limit)
 static bool one_in(uint32_t times)
 {
     return below(times) == 0;
-}
-
-static void random_config(void)
-{
-    static const double weights[LAYERS] = {0.0, 3.0, 0.1, 1.0};
-    const struct pkvt_hot_shape *shape = &it.shape;
-    it.config = (struct pkvi_tier_config){
-        .layer = shape->layer,
-        .layers = shape->layers,
-        .context_tokens = (one_in(8) ? 300 : 500) + below(CONTEXT - 500 + 1),
-        .sequences = 1 + below(3),
-        .parked = below(2),
-        .step_rows = 48 + below(100),
-        .kv_type = shape->kv_type,
-        .host = true,
-        .budget_bytes = 1,
-        .recent = below(one_in(3) ? 100 : 33),
-        .policy = &it.policy,
-        .threads = 1 + below(2),
-        .pyramid = one_in(2) ? PKV_PYRAMID_FLAT : (enum pkv_pyramid)below(PKV_PYRAMID_COUNT),
-        .layer_weights = one_in(6) ? weights : NULL,
-        .check_steps = one_in(3) ? 1 + below(3) : 0,
-    };
-    it.config.pass_rows = one_in(2) ? it.config.context_tokens : it.config.step_rows + below(200);
-    it.config.pass_rows = it.config.pass_rows < it.config.context_tokens ? it.config.pass_rows
-                                                                         : it.config.context_tokens;
 }
 
 static uint32_t global_heads(void)
@@ -138,7 +112,10 @@ static void check_plan(const struct pkvi_tier_sizes *sizes)
     const uint64_t one_layers = (block + 8 * PKV_PAGE_TOKENS) * global_heads();
     assert_int_equal(sizes->pool_bytes, pool * n);
     assert_int_equal(sizes->quota_pages, sizes->ring_pages * global_heads() + sizes->hot_pages);
-    const uint64_t used = (sizes->pool_bytes + sizes->hot_bytes + sizes->staging_bytes + n - 1) / n;
+    const uint64_t kept = sizes->keep_pages * one_layers; /* beyond the budget */
+    assert_int_equal(sizes->keep_pages > 0, it.policy.recipe.leave == PKV_LEAVE_KEEP);
+    const uint64_t used =
+        (sizes->pool_bytes + sizes->hot_bytes + sizes->staging_bytes + n - 1) / n - kept;
     const uint64_t budget = it.config.budget_bytes, slack = budget / 200;
     PKVT_HOT_CHECK(used <= budget, "%llu bytes for a budget of %llu", (unsigned long long)used,
                    (unsigned long long)budget);
@@ -233,7 +210,7 @@ static bool open_case(uint64_t seed)
     pkvt_hot_random_shape(&it.rng, &it.shape);
     pkvt_hot_random_policy(&it.rng, &it.policy);
     it.shape.recipe = it.policy.recipe;
-    random_config();
+    pkvt_hot_random_config(&it.rng, &it.shape, &it.policy, &it.config);
     const bool weightless = it.config.layer_weights && global_layers() == 1;
     if (!pkvt_hot_is_sound(&it.policy.recipe) || weightless) {
         struct pkvi_tier_sizes sizes;
@@ -331,7 +308,8 @@ static void attend(struct side *side, const struct pass *pass, uint32_t l, uint3
 
 static bool fits(uint32_t tokens)
 {
-    return global_heads() * pkvi_pages_of(tokens) <= it.hot.tier->sizes.quota_pages;
+    const struct pkvi_tier_sizes *sizes = &it.hot.tier->sizes;
+    return global_heads() * (pkvi_pages_of(tokens) + sizes->keep_pages) <= sizes->quota_pages;
 }
 
 static enum mode mode_of(const struct pkvi_tier_part *part)
@@ -385,6 +363,20 @@ static void check_ring(const struct pkvt_hot_seq *seq, const struct pkvt_hot_row
         "fewer than %u recent tokens: from page %u, at %u", it.config.recent, first, rows->first);
 }
 
+/* Does every KV head have a free slot for each token that has left the ring? */
+static bool all_kept(const struct pkvt_hot_seq *seq, uint32_t l, uint32_t ring_first)
+{
+    const struct pkvi_tier_layer *layer = &it.hot.tier->layer[l];
+    bool kept = it.policy.recipe.leave == PKV_LEAVE_KEEP;
+    for (uint32_t h = 0; h < layer->info.kv_heads; h++) {
+        const struct pkvt_hot_set *set = &seq->set[l][h];
+        const uint32_t least =
+            layer->hot_slots - it.hot.tier->hot_pages[layer->head_base + h] * PKV_PAGE_TOKENS;
+        kept = kept && set->first - least >= (ring_first - set->ring_first) * PKV_PAGE_TOKENS;
+    }
+    return kept;
+}
+
 static void check_layer(struct pkvt_hot_seq *seq, uint32_t s, const struct pkvt_hot_rows *rows,
                         enum mode mode)
 {
@@ -396,15 +388,20 @@ static void check_layer(struct pkvt_hot_seq *seq, uint32_t s, const struct pkvt_
         assert_int_equal(it.hot.tier->seq[s].state[rows->layer].first_page, 0);
         return;
     }
+    bool keeps = false;
     for (uint32_t h = 0; h < layer->info.kv_heads; h++) {
-        const uint32_t room = it.hot.tier->hot_pages[layer->head_base + h] * PKV_PAGE_TOKENS;
+        const uint32_t beyond = mode == HOT ? 0 : it.hot.tier->sizes.keep_pages;
+        const uint32_t pages = it.hot.tier->hot_pages[layer->head_base + h] - beyond;
+        const uint32_t room = pages * PKV_PAGE_TOKENS;
         pkvt_hot_at.head = h;
         read_set(s, rows->layer, h, &now[h]);
         if (h == 0) {
             check_ring(seq, rows, &now[h], mode);
+            keeps = mode == HOT && all_kept(seq, rows->layer, now[h].ring_first);
+            seen.kept += keeps && now[h].ring_first > seq->set[rows->layer][0].ring_first;
         }
         if (mode == HOT) {
-            pkvt_hot_check_step(&it.shape, seq, rows, h, room, &now[h]);
+            pkvt_hot_check_step(&it.shape, seq, rows, h, room, keeps, &now[h]);
         } else {
             pkvt_hot_check_placed(&it.shape, seq, rows, h, room, mode == PICK, &now[h]);
         }
@@ -927,15 +924,15 @@ static void test_hot_set__random_operations__are_what_the_recipe_says(void **sta
     }
     printf(
         "%u cases, %u recipes refused, %u contexts too short; passes: %u dense, %u exact, %u hot, "
-        "%u picked, %u left, %u within prompts; pages left rings in %u, dense again %u, "
+        "%u picked, %u left, %u within prompts; pages left rings in %u (kept %u), dense again %u, "
         "reloaded %u (%u with their sets), "
         "self-checks %llu; budgets fall short by %.2f of what they may\n",
         seen.cases, seen.refused, seen.too_short, seen.passes[DENSE], seen.passes[EXACT],
-        seen.passes[HOT], seen.passes[PICK], seen.left, seen.within, seen.competed,
+        seen.passes[HOT], seen.passes[PICK], seen.left, seen.within, seen.competed, seen.kept,
         seen.dense_again, seen.reloaded, seen.sets_kept, (unsigned long long)seen.checks,
         seen.worst_gap);
     assert_true(only || (seen.passes[HOT] > 100 && seen.passes[PICK] > 0 && seen.competed > 0 &&
-                         seen.sets_kept > 0));
+                         seen.sets_kept > 0 && seen.kept > 0));
 }
 
 /* A short prompt that is left gives the pages back that it loaded for its ring: a long one needs
@@ -951,7 +948,7 @@ static void test_hot_set__short_prompt_left__its_ring_is_given_back(void **state
         it.shape.layer[l] = (struct pkv_layer_info){
             .kind = PKV_LAYER_GLOBAL, .heads = 4, .kv_heads = 2, .head_dim = 16};
     }
-    random_config();
+    pkvt_hot_random_config(&it.rng, &it.shape, &it.policy, &it.config);
     it.config.context_tokens = it.config.pass_rows = CONTEXT;
     it.config.sequences = 1;
     it.config.recent = 100;

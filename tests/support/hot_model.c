@@ -264,14 +264,15 @@ void pkvt_hot_check_placed(const struct pkvt_hot_shape *shape, struct pkvt_hot_s
     seq->set[rows->layer][head] = *now;
 }
 
-/* The tokens of the first pages leave the ring. */
+/* The tokens of the first pages leave the ring. `keeps`: every KV head has a free slot for each. */
 static void leave(const struct pkv_recipe *recipe, struct pkvt_hot_set *set, uint32_t room,
-                  uint32_t ring_first)
+                  bool keeps, uint32_t ring_first)
 {
+    const bool competes = recipe->leave == PKV_LEAVE_COMPETE || keeps;
     const uint32_t begin = set->ring_first * PKV_PAGE_TOKENS, end = ring_first * PKV_PAGE_TOKENS;
     const uint32_t last = set->ring_end * PKV_PAGE_TOKENS;
     float *ring = set->score + set->slots;
-    for (uint32_t t = begin; recipe->leave == PKV_LEAVE_COMPETE && t < end; t++) {
+    for (uint32_t t = begin; competes && t < end; t++) {
         uint32_t at = set->slots - room;
         if (set->first > set->slots - room) {
             at = --set->first;
@@ -291,7 +292,7 @@ static void leave(const struct pkv_recipe *recipe, struct pkvt_hot_set *set, uin
 }
 
 void pkvt_hot_check_step(const struct pkvt_hot_shape *shape, struct pkvt_hot_seq *seq,
-                         const struct pkvt_hot_rows *rows, uint32_t head, uint32_t room,
+                         const struct pkvt_hot_rows *rows, uint32_t head, uint32_t room, bool keeps,
                          const struct pkvt_hot_set *now)
 {
     const struct pkv_recipe *recipe = &shape->recipe;
@@ -299,7 +300,7 @@ void pkvt_hot_check_step(const struct pkvt_hot_shape *shape, struct pkvt_hot_seq
     double mass[PKVT_HOT_CONTEXT] = {0}, *key = seq->key[rows->layer][head];
     uint32_t tokens[PKVT_HOT_CONTEXT];
     bool has[PKVT_HOT_CONTEXT];
-    leave(recipe, set, room, now->ring_first);
+    leave(recipe, set, room, keeps, now->ring_first);
     check_tokens(recipe, now, false, has);
     PKVT_HOT_CHECK(now->first == set->first, "first key %u, want %u", now->first, set->first);
     for (uint32_t i = now->first; i < now->slots; i++) {
@@ -312,6 +313,8 @@ void pkvt_hot_check_step(const struct pkvt_hot_shape *shape, struct pkvt_hot_seq
         const uint32_t t = tokens[i];
         key[t] = (t < rows->first ? (double)recipe->decay * key[t] : 0) + mass[t];
     }
-    check_keys(seq, rows, head, now, recipe->key == PKV_KEY_MASS);
+    if (recipe->leave != PKV_LEAVE_KEEP) { /* there nothing asks for keys */
+        check_keys(seq, rows, head, now, recipe->key == PKV_KEY_MASS);
+    }
     *set = *now;
 }

@@ -78,9 +78,10 @@ void pkvt_hot_check_all(const struct pkvt_hot_shape *shape, const struct pkvt_ho
 void pkvt_hot_check_placed(const struct pkvt_hot_shape *shape, struct pkvt_hot_seq *seq,
                            const struct pkvt_hot_rows *rows, uint32_t head, uint32_t room,
                            bool picked, const struct pkvt_hot_set *now);
-/* Rows attended to `now`, which the set of the pass before became. */
+/* Rows attended to `now`, which the set of the pass before became. keeps: what left the ring has
+ * found free slots (KEEP). */
 void pkvt_hot_check_step(const struct pkvt_hot_shape *shape, struct pkvt_hot_seq *seq,
-                         const struct pkvt_hot_rows *rows, uint32_t head, uint32_t room,
+                         const struct pkvt_hot_rows *rows, uint32_t head, uint32_t room, bool keeps,
                          const struct pkvt_hot_set *now);
 
 #endif

@@ -67,7 +67,7 @@ static void spoil(struct pkvt_rng *rng, struct pkv_recipe *recipe)
         recipe->prompt = (enum pkv_prompt)3;
         break;
     case 6:
-        recipe->leave = (enum pkv_leave)2;
+        recipe->leave = (enum pkv_leave)3;
         break;
     case 7:
         recipe->pick = (enum pkv_pick)(1 + below(rng, 3));
@@ -82,17 +82,19 @@ static void spoil(struct pkvt_rng *rng, struct pkv_recipe *recipe)
 
 void pkvt_hot_random_policy(struct pkvt_rng *rng, struct pkv_policy_ops *policy)
 {
-    static const char *const names[] = {"window",         "h2o",    "snapkv", "pyramidkv",
-                                        "pivot-norecall", "oracle", "random"};
+    static const char *const names[] = {"window",    "h2o",         "snapkv",
+                                        "pyramidkv", "snapkv-keep", "pivot-norecall",
+                                        "oracle",    "random"};
     static const float decays[] = {1.0f, 0.9f, 0.5f, 0.99f};
-    const struct pkv_policy_ops *known = pkv_policy_find(names[below(rng, 7)]);
+    const struct pkv_policy_ops *known =
+        pkv_policy_find(names[below(rng, sizeof names / sizeof *names)]);
     assert_non_null(known);
     *policy = *known;
     if (!one_in(rng, 3)) {
         policy->name = "random";
         policy->recipe = (struct pkv_recipe){
             .prompt = (enum pkv_prompt)below(rng, 3),
-            .leave = (enum pkv_leave)below(rng, 2),
+            .leave = (enum pkv_leave)below(rng, 3),
             .key = (enum pkv_key)below(rng, 2),
             .sinks = one_in(rng, 8) ? 10 + below(rng, 90) : below(rng, 10),
             .window_rows = 1 + below(rng, one_in(rng, 2) ? 64 : 4),
@@ -125,5 +127,34 @@ bool pkvt_hot_is_sound(const struct pkv_recipe *r)
            (!mass || (r->decay > 0 && r->decay <= 1)) && r->ring_share >= 0 && r->ring_share <= 1 &&
            r->pool % 2 == 1 &&
            (!window || (r->window_rows > 0 && r->window_ramp >= 0 && r->window_ramp <= 1000)) &&
-           (uint32_t)r->prompt < 3 && (uint32_t)r->leave < 2 && (uint32_t)r->key < 2;
+           (uint32_t)r->prompt < 3 && (uint32_t)r->leave < 3 && (uint32_t)r->key < 2;
+}
+
+void pkvt_hot_random_config(struct pkvt_rng *rng, const struct pkvt_hot_shape *shape,
+                            const struct pkv_policy_ops *policy, struct pkvi_tier_config *config)
+{
+    static const double weights[PKVT_HOT_LAYERS] = {0.0, 3.0, 0.1, 1.0};
+    *config = (struct pkvi_tier_config){
+        .layer = shape->layer,
+        .layers = shape->layers,
+        .context_tokens = (one_in(rng, 8) ? 300 : 500) + below(rng, PKVT_HOT_CONTEXT - 500 + 1),
+        .sequences = 1 + below(rng, 3),
+        .parked = below(rng, 2),
+        .step_rows = 48 + below(rng, 100),
+        .kv_type = shape->kv_type,
+        .host = true,
+        .budget_bytes = 1,
+        .recent = below(rng, one_in(rng, 3) ? 100 : 33),
+        .policy = policy,
+        .threads = 1 + below(rng, 2),
+        .pyramid =
+            one_in(rng, 2) ? PKV_PYRAMID_FLAT : (enum pkv_pyramid)below(rng, PKV_PYRAMID_COUNT),
+        .layer_weights = one_in(rng, 6) ? weights : NULL,
+        .keep_tokens = one_in(rng, 2) ? 0 : 1 + below(rng, 200),
+        .check_steps = one_in(rng, 3) ? 1 + below(rng, 3) : 0,
+    };
+    config->pass_rows =
+        one_in(rng, 2) ? config->context_tokens : config->step_rows + below(rng, 200);
+    config->pass_rows =
+        config->pass_rows < config->context_tokens ? config->pass_rows : config->context_tokens;
 }

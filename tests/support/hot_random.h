@@ -2,12 +2,17 @@
 #ifndef PKV_HOT_RANDOM_H
 #define PKV_HOT_RANDOM_H
 
+#include "offload/tier.h"
 #include "tests/support/hot_model.h"
 
 /* All but the recipe; layer 0 is global. */
 void pkvt_hot_random_shape(struct pkvt_rng *rng, struct pkvt_hot_shape *shape_out);
 /* One of those there are, or any; now and then one that cannot be. */
 void pkvt_hot_random_policy(struct pkvt_rng *rng, struct pkv_policy_ops *policy_out);
+/* A tier for both, which the config points to, but for its budget (1 byte). */
+void pkvt_hot_random_config(struct pkvt_rng *rng, const struct pkvt_hot_shape *shape,
+                            const struct pkv_policy_ops *policy,
+                            struct pkvi_tier_config *config_out);
 /* May a recipe be so? */
 bool pkvt_hot_is_sound(const struct pkv_recipe *recipe);
 

@@ -7,8 +7,9 @@
 #define PIVOTKV_IMPL_POLICY_OPS_H
 
 #include "pivotkv/policy.h"
+#include "pivotkv/status.h"
 
-#define PKV_POLICY_ABI 1u
+#define PKV_POLICY_ABI 2u
 
 /* What the slots take when a sequence turns HOT, and with every prompt after that. */
 enum pkv_prompt {
@@ -19,8 +20,9 @@ enum pkv_prompt {
 
 /* What becomes of a token that leaves the ring. */
 enum pkv_leave {
-    PKV_LEAVE_DROP,   /* it stays in host memory */
-    PKV_LEAVE_COMPETE /* it takes the slot with the least key if its own is larger: MASS */
+    PKV_LEAVE_DROP,    /* it stays in host memory */
+    PKV_LEAVE_COMPETE, /* it takes the slot with the least key if its own is larger: MASS */
+    PKV_LEAVE_KEEP     /* it takes a slot of its own, beyond the budget: kv_keep_tokens of them */
 };
 
 /* What a slot's key is after the prompt. Only COMPETE asks for keys. */
@@ -52,10 +54,28 @@ struct pkv_recipe {
     float decay; /* MASS: above 0, at most 1 */
 };
 
+/* What slots are shared out over: the layers that have hot sets, first to last. */
+struct pkv_budget_shape {
+    uint32_t layers;
+    const uint32_t *kv_heads; /* [layers] */
+    const double *given;      /* [layers] numbers that the caller has for layers (kv_layer_weights,
+                                 --pyramid file:PATH); NULL = none */
+};
+
 struct pkv_policy_ops {
     uint32_t abi; /* PKV_POLICY_ABI */
     const char *name, *source;
     struct pkv_recipe recipe;
+    /* How slots are shared out, instead of by a shape: weights of the KV heads of all layers in
+     * turn, 0 to 1e9, not all 0; slots are in proportion, to whole pages. NULL: by the shape that
+     * is asked for. Pure; called whenever a session is planned. A failure is the plan's. */
+    enum pkv_status (*budget)(const struct pkv_recipe *recipe, const struct pkv_budget_shape *shape,
+                              double *weights_out);
 };
+
+/* PKV_POLICY(mine) = {...}; in a file of its own, and X(mine) in offload/policy_table.c. */
+#define PKV_POLICY(name)                                                                           \
+    extern const struct pkv_policy_ops pkvi_policy_##name;                                         \
+    const struct pkv_policy_ops pkvi_policy_##name
 
 #endif
