@@ -453,10 +453,34 @@ static const struct pkvi_tier_part *part_of(const struct pkvi_tier *t, uint32_t 
     return &t->part[p];
 }
 
+/* Keys of hot sets: rows of the spans [first, first + count) attended to theirs. */
+static enum pkv_status score_decode(struct pkvi_tier *t, const struct pkvi_tier_rows *rows,
+                                    uint32_t first, uint32_t count)
+{
+    struct pkv_args_score args = score_args(t, rows, first);
+    args.span_count = count;
+    args.weight = 1.0f;
+    args.keep = recipe_of(t)->decay;
+    return pkvi_launch(t->compute, t->score_kernel, &args);
+}
+
+/* Spans from `first` on that attended to hot sets. */
+static uint32_t count_hot(const struct pkvi_tier *t, const struct pkvi_tier_rows *rows,
+                          uint32_t first)
+{
+    uint32_t count = 0;
+    while (first + count < rows->attend.span_count &&
+           t->seq[rows->host_spans[first + count].view].hot) {
+        count++;
+    }
+    return count;
+}
+
 enum pkv_status pkvi_hot_attended(struct pkvi_tier *t, const struct pkvi_tier_rows *rows)
 {
-    for (uint32_t i = 0; i < rows->attend.span_count; i++) {
+    for (uint32_t i = 0, count = 1; i < rows->attend.span_count; i += count) {
         const struct pkvi_tier_seq *seq = &t->seq[rows->host_spans[i].view];
+        count = 1;
         if (seq->placing) {
             const struct pkvi_tier_part *part = part_of(t, rows->host_spans[i].view);
             PKV_TRY(score_tile(t, rows, i, part));
@@ -467,10 +491,8 @@ enum pkv_status pkvi_hot_attended(struct pkvi_tier *t, const struct pkvi_tier_ro
                 PKV_TRY(attend_picked(t, rows, i));
             }
         } else if (seq->hot && recipe_of(t)->key == PKV_KEY_MASS) {
-            struct pkv_args_score args = score_args(t, rows, i);
-            args.weight = 1.0f;
-            args.keep = recipe_of(t)->decay;
-            PKV_TRY(pkvi_launch(t->compute, t->score_kernel, &args));
+            count = count_hot(t, rows, i);
+            PKV_TRY(score_decode(t, rows, i, count));
         }
     }
     return PKV_OK;

@@ -118,24 +118,6 @@ static void pack_queries(const struct tile *tile)
     }
 }
 
-/* K of 16 keys of a page as a panel. */
-static void load_keys(const struct tile *tile, const uint8_t *entry, float *panel)
-{
-    switch (tile->args->kv_type) {
-#define KEYS_CASE(type)                                                                            \
-    case type:                                                                                     \
-        kv_keys_of(type, entry, tile->entry_bytes, tile->args->head_dim, panel);                   \
-        break;
-        KEYS_CASE(PKV_KV_F16)
-        KEYS_CASE(PKV_KV_BF16)
-        KEYS_CASE(PKV_KV_F32)
-        KEYS_CASE(PKV_KV_Q8_0)
-#undef KEYS_CASE
-    case PKV_KV_TYPE_COUNT:
-        break;
-    }
-}
-
 /* q.k of one block with 16 keys. */
 static void score_block(const struct tile *tile, uint32_t block, uint32_t key, const float *panel)
 {
@@ -161,8 +143,9 @@ static void score_keys(const struct tile *tile, uint32_t base, struct range all)
             continue;
         }
         fetch_ahead(tile->ahead, lines);
-        load_keys(tile, entry, tile->panel);
-        load_keys(tile, entry + 16 * tile->entry_bytes, second);
+        kv_keys(args->kv_type, entry, tile->entry_bytes, args->head_dim, tile->panel);
+        kv_keys(args->kv_type, entry + 16 * tile->entry_bytes, tile->entry_bytes, args->head_dim,
+                second);
         for (uint32_t block = 0; block < block_count(tile); block++) {
             struct range range = tile->ranges[block];
             if (range.begin < key + 16 && range.end > key) {

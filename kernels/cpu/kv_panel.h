@@ -184,6 +184,25 @@ PKV_INLINE void kv_keys_of(enum pkv_kv_type type, const uint8_t *entry, uint32_t
     }
 }
 
+/* The same of a type that is known at run time. */
+static void kv_keys(enum pkv_kv_type type, const uint8_t *entry, uint32_t entry_bytes,
+                    uint32_t head_dim, float *panel)
+{
+    switch (type) {
+#define KEYS_CASE(known)                                                                           \
+    case known:                                                                                    \
+        kv_keys_of(known, entry, entry_bytes, head_dim, panel);                                    \
+        break;
+        KEYS_CASE(PKV_KV_F16)
+        KEYS_CASE(PKV_KV_BF16)
+        KEYS_CASE(PKV_KV_F32)
+        KEYS_CASE(PKV_KV_Q8_0)
+#undef KEYS_CASE
+    case PKV_KV_TYPE_COUNT:
+        break;
+    }
+}
+
 /* 16 channels of one V, all of them below head_dim. */
 PKV_INLINE struct v16 kv_channels(enum pkv_kv_type type, const uint8_t *value, uint32_t head_dim,
                                   uint32_t channel)

@@ -47,23 +47,6 @@ static void pack_queries(const struct work *work)
     }
 }
 
-static void load_keys(const struct work *work, const uint8_t *entry)
-{
-    switch (work->args->kv_type) {
-#define KEYS_CASE(type)                                                                            \
-    case type:                                                                                     \
-        kv_keys_of(type, entry, work->entry_bytes, work->args->head_dim, work->panel);             \
-        break;
-        KEYS_CASE(PKV_KV_F16)
-        KEYS_CASE(PKV_KV_BF16)
-        KEYS_CASE(PKV_KV_F32)
-        KEYS_CASE(PKV_KV_Q8_0)
-#undef KEYS_CASE
-    case PKV_KV_TYPE_COUNT:
-        break;
-    }
-}
-
 PKV_INLINE struct v16 probability(const struct pkv_args_score *args, const float *score, float lse)
 {
     struct v16 s = v16_load(score), shift = v16_set1(-lse);
@@ -103,8 +86,9 @@ static void score_keys(const struct work *work, uint32_t key, uint32_t begin, ui
 {
     const struct pkv_args_score *args = work->args;
     const struct pkv_kv_view *view = work->unit.view;
-    load_keys(work,
-              pkvi_kv_entry_or_tile(view, &args->tile, work->unit.kv_head, key, work->entry_bytes));
+    kv_keys(args->kv_type,
+            pkvi_kv_entry_or_tile(view, &args->tile, work->unit.kv_head, key, work->entry_bytes),
+            work->entry_bytes, args->head_dim, work->panel);
     struct v16 sum = v16_set1(0.0f);
     const uint32_t blocks = (work->row_heads + work->block_rows - 1) / work->block_rows;
     for (uint32_t block = 0; block < blocks; block++) {
