@@ -91,6 +91,8 @@ struct quality_lists {
 };
 /* `lists` is cut in pieces, and kept for their words. */
 bool quality_make_arms(struct quality *q, struct quality_lists *lists);
+/* Does it share slots out by itself, whatever shape is asked for? */
+bool quality_own_shape(const struct pkv_policy_ops *policy);
 /* The arm that --against compares this one with; NULL: none, or itself. */
 const struct quality_arm *quality_rival(const struct quality *q, const struct quality_arm *arm);
 

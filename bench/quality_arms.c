@@ -29,6 +29,11 @@ struct words {
     bool first_pyramid, first_ratio;
 };
 
+bool quality_own_shape(const struct pkv_policy_ops *policy)
+{
+    return policy->recipe.slope > 0.0f || policy->budget;
+}
+
 static bool add_arm(struct quality *q, const struct words *words)
 {
     if (q->arm_count == QUALITY_ARMS_MOST) {
@@ -60,7 +65,7 @@ static bool add_arm(struct quality *q, const struct words *words)
     arm->recent_ratio = arm->policy ? arm->recent_ratio : 0.0;
     /* `full` has no slots to share out and no ring; a policy with a shape of its own has no other
      */
-    const bool shaped = arm->policy && arm->policy->recipe.slope <= 0.0f;
+    const bool shaped = arm->policy && !quality_own_shape(arm->policy);
     if ((arm->policy || words->first_ratio) && (shaped || words->first_pyramid)) {
         q->arm_count++;
     }

@@ -54,8 +54,7 @@ static struct part part_of(const struct quality *q, const struct quality_arm *ar
 /* A policy with a shape of its own takes no other. */
 static const char *shape_of(const struct quality_arm *arm)
 {
-    const bool own =
-        arm->policy && (arm->policy->recipe.slope > 0.0f || arm->policy->budget != NULL);
+    const bool own = arm->policy && quality_own_shape(arm->policy);
     return own ? "own" : pkv_pyramid_name(arm->pyramid);
 }
 

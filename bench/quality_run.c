@@ -224,6 +224,7 @@ bool quality_open_arm(struct quality *q, struct quality_arm *arm, struct pkv_ses
         policy = *arm->policy;
         policy.recipe.ring_share = q->slots_of->recipe.ring_share;
         policy.recipe.slope = q->slots_of->recipe.slope;
+        policy.budget = q->slots_of->budget;
         config.policy = &policy;
     }
     config.kv_pyramid = arm->pyramid;

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""bench/quality-table: the tables of records that are there; nothing is run or fetched."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from cli_support import SOURCE
+
+TABLE = os.path.join(SOURCE, "bench/quality-table")
+
+
+def record(policy, text, kl, ratio=None, **more):
+    return {"policy": policy, "text": text, "kl_mean": kl, "kl_mean_low": kl / 2, "kl_mean_high": kl * 2, "kl_p99": 9 * kl, "top1": 0.75,
+            "coverage": 0.5, "context": 512, "budget": "5%", "mode": "forced", "scored": 20, "kl_ratio": ratio, **more}
+
+
+class QualityTable(unittest.TestCase):
+    def table(self, records):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "records")
+            with open(path, "w", encoding="utf-8") as file:
+                file.writelines(json.dumps(one) + "\n" for one in records)
+            return subprocess.run([sys.executable, TABLE, "--table", "-o", path, "--contexts", "512", "--budgets", "5"], capture_output=True,
+                                  text=True, timeout=60)
+
+    def test_rows_and_order(self):
+        rows = [record("oracle", "all", 0.01), record("h2o", "all", 0.2), record("snapkv", "all", 0.25), record("window", "all", 0.5),
+                record("h2o", "prose", 0.1, 5.0), record("h2o", "code", 0.3, 70.0),
+                {"policy": "squeeze", "text": "all", "context": 512, "budget": "5%", "mode": "forced", "refused": "too small"}]
+        got = self.table(rows)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertIn("| 5% | `h2o` | 0.2000 [0.1000, 0.4000] | 1.80 | 75.0 | 0.500 | 5 (prose) to 70 (code) |", got.stdout)
+        self.assertIn("| 5% | `squeeze` | too small |", got.stdout)
+        self.assertIn("the order holds", got.stderr)
+        rows[3]["kl_mean"] = 0.22
+        self.assertIn("the order DIFFERS", self.table(rows).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=0)
