@@ -27,7 +27,9 @@ static const struct pkvi_option options[] = {
     {"tokens", 'n', PKV_OPTION_INT, FIELD(tokens), "T", "tokens scored after it (default 256)", 1,
      1 << 30, false},
     {"policies", 0, PKV_OPTION_TEXT, FIELD(policies), "A,B,...",
-     "which policies, or full (default: all there are)", 0, 0, false},
+     "which policies, or full (default: all there are); last-row, last-rows: pivotal tokens as "
+     "PyramidInfer has them",
+     0, 0, false},
     {"kv-budget", 0, PKV_OPTION_TEXT, FIELD(budgets), "X,Y,...",
      "budgets of a sequence, each as elsewhere: P%, N tokens, bytes (default 10%)", 0, 0, false},
     {"pyramid", 0, PKV_OPTION_TEXT, FIELD(pyramids), "A,B,...",
@@ -135,12 +137,12 @@ static bool run_all(struct quality *q, struct progress *progress)
         }
     }
     progress->begin_ns = pkvi_now_ns();
-    for (uint32_t a = 0; a < q->arm_count; a++) {
-        if (!run_arm(q, &q->arm[a], progress)) {
-            return false;
-        }
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < 2 * q->arm_count; i++) { /* the sets of oracles come first */
+        struct quality_arm *arm = &q->arm[i % q->arm_count];
+        ok = quality_is_oracle(arm) != (i < q->arm_count) || run_arm(q, arm, progress);
     }
-    return true;
+    return ok;
 }
 
 static int run(struct quality *q)

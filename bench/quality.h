@@ -20,6 +20,7 @@ struct quality_text {
     uint32_t skip;      /* of them, that are not scored */
     uint32_t first;     /* its first scored token among those of all texts */
     uint32_t row;       /* its first fed one among those of all texts */
+    uint32_t sample;    /* its first step of which sets are kept */
     char prefix[64];    /* file with its first context - QUALITY_WINDOW tokens; "" = none yet */
 };
 
@@ -42,10 +43,11 @@ struct quality_paired {
     double ratio;           /* of the mean KLs */
 };
 
-/* What the self-check found in a layer while an arm ran. */
+/* What was found in a layer while an arm ran. */
 struct quality_layer {
-    double coverage; /* sum over the checks */
+    double coverage; /* by the self-check: sum over the checks */
     uint64_t checks;
+    uint64_t wanted, hits; /* tokens in the oracle's slots; those of them that the arm had too */
 };
 
 struct quality_arm {
@@ -60,6 +62,7 @@ struct quality_arm {
     struct quality_token *token[2]; /* forced, free: [scored] */
     uint64_t *bytes_moved[2];       /* [text_count] */
     struct quality_layer *layer[2]; /* [text_count][layers] */
+    uint64_t *set; /* of an oracle: bitmaps of its slots; NULL = not kept (quality_hits.c) */
 };
 
 struct quality {
@@ -78,7 +81,9 @@ struct quality {
     int32_t *written;     /* [tokens_most + 1] what a policy wrote by itself */
     struct quality_arm arm[QUALITY_ARMS_MOST];
     uint32_t arm_count;
-    double *samples; /* [scored] scratch */
+    double *samples;    /* [scored] scratch */
+    int32_t *positions; /* [context + tokens_most] scratch */
+    uint64_t *here;     /* a bitmap, scratch */
 };
 enum { QUALITY_FORCED, QUALITY_FREE, QUALITY_MODES };
 
@@ -111,6 +116,15 @@ bool quality_open_arm(struct quality *q, struct quality_arm *arm, struct pkv_ses
  */
 bool quality_run_arm(struct quality *q, uint32_t text, struct quality_arm *arm,
                      struct pkv_session *session, int mode);
+
+/* quality_hits.c */
+bool quality_is_oracle(const struct quality_arm *arm);
+bool quality_hits_open(struct quality *q); /* false: out of memory */
+void quality_hits_close(struct quality *q);
+/* Behind a step of a forced run: keep the sets of an oracle; else count an arm's hits where an
+ * oracle of the same budget, shape and ratio has run before. False: said why. */
+bool quality_hits_step(struct quality *q, const struct quality_text *text, struct quality_arm *arm,
+                       struct pkv_seq *seq, uint32_t step, struct quality_layer *layer);
 
 /* quality_report.c: rows or records of all arms. */
 int quality_report(struct quality *q);
@@ -147,5 +161,8 @@ double quality_coverage(const struct quality_layer *layer, uint32_t texts, uint3
 /* Of one layer. */
 double quality_layer_coverage(const struct quality_layer *layer, uint32_t texts, uint32_t layers,
                               uint32_t l);
+/* Of layers [first, end) together; NaN: no hits were counted. */
+double quality_hit_rate(const struct quality_layer *layer, uint32_t texts, uint32_t layers,
+                        uint32_t first, uint32_t end);
 
 #endif

@@ -29,6 +29,31 @@ struct words {
     bool first_pyramid, first_ratio;
 };
 
+/* What PyramidInfer asks of pivotal tokens: how many of those that one row attends to most, or the
+ * last rows together, are among the best of later steps. They are for this command alone. */
+static const struct pkv_policy_ops own[] = {
+    {.abi = PKV_POLICY_ABI,
+     .name = "last-row",
+     .source = "PyramidInfer, arXiv:2405.12532",
+     .recipe = {.prompt = PKV_PROMPT_WINDOW, .window_rows = 1, .window_ramp = 1.0f, .pool = 1}},
+    {.abi = PKV_POLICY_ABI,
+     .name = "last-rows",
+     .source = "PyramidInfer, arXiv:2405.12532",
+     .recipe = {.prompt = PKV_PROMPT_WINDOW,
+                .window_rows = QUALITY_WINDOW,
+                .window_ramp = 1.2f,
+                .pool = 1}},
+};
+
+static const struct pkv_policy_ops *find_policy(const char *name)
+{
+    const struct pkv_policy_ops *policy = pkv_policy_find(name);
+    for (uint32_t i = 0; !policy && i < sizeof own / sizeof own[0]; i++) {
+        policy = strcmp(own[i].name, name) == 0 ? &own[i] : NULL;
+    }
+    return policy;
+}
+
 bool quality_own_shape(const struct pkv_policy_ops *policy)
 {
     return policy->recipe.slope > 0.0f || policy->budget;
@@ -42,8 +67,7 @@ static bool add_arm(struct quality *q, const struct words *words)
         return false;
     }
     struct quality_arm *arm = &q->arm[q->arm_count];
-    *arm = (struct quality_arm){.policy = pkv_policy_find(words->policy),
-                                .budget_text = words->budget};
+    *arm = (struct quality_arm){.policy = find_policy(words->policy), .budget_text = words->budget};
     arm->name = arm->policy ? pkv_policy_name(arm->policy) : "full";
     if (!arm->policy && strcmp(words->policy, "full") != 0) {
         pkvi_say_usage("--policies: there is no policy '%.64s'", words->policy);

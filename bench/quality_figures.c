@@ -132,3 +132,16 @@ double quality_coverage(const struct quality_layer *layer, uint32_t texts, uint3
     }
     return checked > 0 ? sum / checked : NAN;
 }
+
+double quality_hit_rate(const struct quality_layer *layer, uint32_t texts, uint32_t layers,
+                        uint32_t first, uint32_t end)
+{
+    uint64_t hits = 0, wanted = 0;
+    for (uint32_t t = 0; t < texts; t++) {
+        for (uint32_t l = first; l < end; l++) {
+            hits += layer[(uint64_t)t * layers + l].hits;
+            wanted += layer[(uint64_t)t * layers + l].wanted;
+        }
+    }
+    return wanted > 0 ? (double)hits / (double)wanted : NAN;
+}

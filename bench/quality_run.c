@@ -76,6 +76,7 @@ bool quality_open(struct quality *q)
     for (uint32_t a = 0; a < q->arm_count; a++) {
         ok = ok && make_room(q, &q->arm[a]);
     }
+    ok = ok && quality_hits_open(q);
     if (!ok) {
         pkvi_say_failure("out of memory: log probabilities of %u tokens need %s", q->fed,
                          pkvi_size_text(all + 2 * one).text);
@@ -97,6 +98,7 @@ void quality_close(struct quality *q)
             free(q->arm[a].layer[mode]);
         }
     }
+    quality_hits_close(q);
     free(q->samples);
     free(q->written);
     free(q->other);
@@ -171,32 +173,46 @@ bool quality_reference(struct quality *q, struct quality_text *text)
     return ok;
 }
 
-/* Its tokens one by one, each behind the last: log probabilities to ->other. `free_run`: it goes on
- * with what it found most likely, which is kept in ->written. */
-static bool decode(struct quality *q, const struct quality_text *text, struct pkv_session *session,
-                   struct pkv_seq *seq, bool free_run, const float *logits)
+/* An arm on a text. */
+struct run {
+    const struct quality_text *text;
+    struct quality_arm *arm;
+    struct pkv_session *session;
+    struct pkv_seq *seq;
+    struct quality_layer *layer;
+    bool free;
+    uint64_t bytes_moved;
+};
+
+/* Tokens one by one, each behind the last: log probabilities to ->other. Where it runs free, it
+ * goes on with what it found most likely, which is kept in ->written. */
+static bool decode(struct quality *q, const struct run *run, const float *logits)
 {
+    const struct quality_text *text = run->text;
     const uint32_t vocab = q->engine.model_info.vocab;
     uint32_t best = 0;
-    if (free_run) {
+    if (run->free) {
         best = quality_log_softmax(logits, vocab, q->other);
     }
     for (uint32_t i = 0; i < text->tokens; i++) {
-        q->written[i] = free_run ? (int32_t)best : text->ids.id[q->context + i];
+        q->written[i] = run->free ? (int32_t)best : text->ids.id[q->context + i];
         const struct pkv_step_part part = {
-            .seq = seq, .ids = &q->written[i], .count = 1, .logit_rows = 1};
-        if (!told(pkv_step_run(session, &part, 1, &logits)) ||
+            .seq = run->seq, .ids = &q->written[i], .count = 1, .logit_rows = 1};
+        if (!told(pkv_step_run(run->session, &part, 1, &logits)) ||
             !pkvi_engine_logits_ok(&q->engine, logits, 1, (size_t)q->context + i)) {
             return false;
         }
         best = quality_log_softmax(logits, vocab, q->other + (uint64_t)i * vocab);
+        if (!run->free && !quality_hits_step(q, text, run->arm, run->seq, i, run->layer)) {
+            return false;
+        }
         if (pkvi_signal) {
             pkvi_say_failure("interrupted after %u of %u tokens", i + 1, text->tokens);
             return false;
         }
     }
     q->written[text->tokens] =
-        free_run ? (int32_t)best : text->ids.id[(size_t)q->context + text->tokens];
+        run->free ? (int32_t)best : text->ids.id[(size_t)q->context + text->tokens];
     return true;
 }
 
@@ -255,25 +271,22 @@ static bool follow(struct quality *q, const struct quality_text *text)
     return ok;
 }
 
-static bool run_text(struct quality *q, const struct quality_text *text,
-                     const struct quality_arm *arm, struct pkv_session *session, bool free_run,
-                     uint64_t *bytes_moved)
+static bool run_text(struct quality *q, struct run *run)
 {
-    const struct pkv_recipe *recipe = arm->policy ? &arm->policy->recipe : NULL;
+    const struct pkv_recipe *recipe = run->arm->policy ? &run->arm->policy->recipe : NULL;
     const bool whole =
         recipe && (recipe->prompt == PKV_PROMPT_ALL_ROWS || recipe->window_rows > QUALITY_WINDOW);
-    struct pkv_seq *seq = NULL;
     const float *logits = NULL;
     struct pkv_kv_report before, after;
-    bool ok = open_prompt(q, text, session, whole, &seq, &logits);
-    pkv_session_kv_report(session, &before);
-    ok = ok && decode(q, text, session, seq, free_run, logits);
-    pkv_session_kv_report(session, &after);
-    *bytes_moved = after.loaded_bytes - before.loaded_bytes;
-    if (seq) {
-        pkv_seq_close(seq);
+    bool ok = open_prompt(q, run->text, run->session, whole, &run->seq, &logits);
+    pkv_session_kv_report(run->session, &before);
+    ok = ok && decode(q, run, logits);
+    pkv_session_kv_report(run->session, &after);
+    run->bytes_moved = after.loaded_bytes - before.loaded_bytes;
+    if (run->seq) {
+        pkv_seq_close(run->seq);
     }
-    return ok && (!free_run || follow(q, text));
+    return ok && (!run->free || follow(q, run->text));
 }
 
 bool quality_run_arm(struct quality *q, uint32_t t, struct quality_arm *arm,
@@ -281,13 +294,17 @@ bool quality_run_arm(struct quality *q, uint32_t t, struct quality_arm *arm,
 {
     const struct quality_text *text = &q->text[t];
     const uint64_t vocab = q->engine.model_info.vocab;
-    struct quality_layer *layer = arm->layer[mode] + (uint64_t)t * q->engine.model_info.layers;
+    struct run run = {.text = text,
+                      .arm = arm,
+                      .session = session,
+                      .layer = arm->layer[mode] + (uint64_t)t * q->engine.model_info.layers,
+                      .free = mode == QUALITY_FREE};
     struct quality_token *token = arm->token[mode] + text->first;
-    count_checks(q, session, -1.0, layer);
-    const bool ok =
-        run_text(q, text, arm, session, mode == QUALITY_FREE, &arm->bytes_moved[mode][t]);
-    count_checks(q, session, 1.0, layer);
-    const float *full = mode == QUALITY_FREE ? q->along : q->full + text->row * vocab;
+    count_checks(q, session, -1.0, run.layer);
+    const bool ok = run_text(q, &run);
+    count_checks(q, session, 1.0, run.layer);
+    arm->bytes_moved[mode][t] = run.bytes_moved;
+    const float *full = run.free ? q->along : q->full + text->row * vocab;
     for (uint32_t i = text->skip; ok && i < text->tokens; i++) {
         token[i - text->skip] = quality_compare(full + i * vocab, q->other + i * vocab,
                                                 (uint32_t)vocab, q->written[i + 1]);

@@ -272,6 +272,12 @@ uint32_t pkvi_tier_hot_slots(const struct pkvi_tier *t, uint32_t s, uint32_t l, 
     return t->layer[l].hot_slots - first[head];
 }
 
+uint32_t pkvi_tier_hot_ring(const struct pkvi_tier *t, uint32_t s, uint32_t l)
+{
+    const bool hot = t->hot_pages && t->seq[s].placed && t->layer[l].global;
+    return hot ? t->seq[s].state[l].ring_first * PKV_PAGE_TOKENS : 0;
+}
+
 enum pkv_status pkvi_tier_hot_tokens(struct pkvi_tier *t, uint32_t s, uint32_t l, uint32_t head,
                                      pkv_addr memory)
 {

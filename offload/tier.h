@@ -208,6 +208,8 @@ uint32_t pkvi_tier_hot_slots(const struct pkvi_tier *tier, uint32_t seq, uint32_
                              uint32_t head);
 enum pkv_status pkvi_tier_hot_tokens(struct pkvi_tier *tier, uint32_t seq, uint32_t layer,
                                      uint32_t head, pkv_addr memory);
+/* The first token of its ring; 0: no hot set. */
+uint32_t pkvi_tier_hot_ring(const struct pkvi_tier *tier, uint32_t seq, uint32_t layer);
 
 /*
  * Rings of sliding layers forget. `high`: most tokens that a sequence had since it was empty, those

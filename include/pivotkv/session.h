@@ -167,6 +167,10 @@ PKV_API bool pkv_seq_parked(const struct pkv_seq *seq);
  */
 PKV_API enum pkv_status pkv_seq_hot_tokens(struct pkv_seq *seq, uint32_t layer, uint32_t kv_head,
                                            int32_t *tokens_out, uint32_t most, uint32_t *count_out);
+/* The first token of the ring beside them: it and all later ones are on the device too; 0 where
+ * there is no hot set. PKV_ERR_RANGE: no such layer. */
+PKV_API enum pkv_status pkv_seq_hot_ring(const struct pkv_seq *seq, uint32_t layer,
+                                         uint32_t *first_out);
 
 /* Tokens of one sequence that run in a step. A sequence may stand in a step once. */
 struct pkv_step_part {

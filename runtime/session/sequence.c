@@ -168,3 +168,15 @@ enum pkv_status pkv_seq_hot_tokens(struct pkv_seq *seq, uint32_t layer, uint32_t
     }
     return PKV_OK;
 }
+
+enum pkv_status pkv_seq_hot_ring(const struct pkv_seq *seq, uint32_t layer, uint32_t *first_out)
+{
+    const struct pkv_session *s = seq->session;
+    *first_out = 0;
+    if (layer >= s->model->info.layers) {
+        return PKV_FAIL(PKV_ERR_RANGE, "ring of layer %u: there are %u layers", layer,
+                        s->model->info.layers);
+    }
+    *first_out = pkvi_tier_hot_ring(s->tier, seq->index, layer);
+    return PKV_OK;
+}

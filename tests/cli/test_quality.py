@@ -100,6 +100,10 @@ class Smollm2(CliTest):
                 self.assertGreater(kl[policy], kl["oracle"])
             for policy in ("h2o", "snapkv", "pivot-norecall"):
                 self.assertGreater(coverage[policy], max(coverage["window"], coverage["random"]))
+                self.assertGreater(pooled[policy, budget]["hit_rate"], pooled["random", budget]["hit_rate"])
+                self.assertLess(pooled[policy, budget]["hit_rate"], 1)
+            for policy in ("full", "oracle"):
+                self.assertIsNone(pooled[policy, budget]["hit_rate"])
         for policy in policies.split(",")[1:]:
             self.assertGreater(pooled[policy, "70%"]["coverage"], pooled[policy, "45%"]["coverage"])
 
@@ -148,6 +152,18 @@ class Smollm2(CliTest):
         self.assertNotEqual(rows[1]["kl_mean"], own["kl_mean"])
         self.assertLess(rows[1]["kl_ratio"], 1)
         self.assertLess(rows[1]["kl_diff_high"], 0)
+
+    def test_pivotal_tokens(self):
+        """Hits of the best sets of later steps: the last rows together tell more of them than the last row alone."""
+        rows = self.records("--text", TEXT, "--tokens", "17", "--policies", "last-row,last-rows,oracle", "--kv-budget", "45%")
+        one, many = rows[0], rows[1]
+        self.assertGreater(one["hit_rate"], 0.3)
+        self.assertGreater(many["hit_rate"], one["hit_rate"])
+        self.assertLess(many["hit_rate"], 1)
+        self.assertEqual(len(many["hit_rate_layers"]), 30)
+        self.assertLessEqual(min(many["hit_rate_layers"]), many["hit_rate"])
+        alone = self.records("--text", TEXT, "--tokens", "17", "--policies", "last-row", "--kv-budget", "45%")[0]
+        self.assertEqual((alone["kl_mean"], alone["hit_rate"]), (one["kl_mean"], None))
 
     def test_tasks(self):
         """Answers that stand in the context: full attention finds them, and what forgot them does not."""

@@ -60,12 +60,16 @@ static void check_entries(struct pkv_session *session, struct pkv_seq *seq,
         for (uint32_t h = 0; h < layer->kv_heads; h++) {
             int32_t token[SLOTS_MOST];
             bool has[MOST] = {false};
-            uint32_t count = 0;
+            uint32_t count = 0, ring = 0;
             assert_ok(pkv_seq_hot_tokens(seq, l, h, token, SLOTS_MOST, &count));
+            assert_ok(pkv_seq_hot_ring(seq, l, &ring));
+            assert_true(!hot || layer->kind != PKV_LAYER_GLOBAL ||
+                        (ring < pkv_seq_tokens(seq) &&
+                         pkv_seq_tokens(seq) - ring <= sizes->ring_pages * PKV_PAGE_TOKENS));
             assert_true(layer->kind == PKV_LAYER_GLOBAL || count == 0);
             assert_true(!hot || layer->kind != PKV_LAYER_GLOBAL || count >= policy->recipe.sinks);
             for (uint32_t i = 0; i < count; i++) {
-                assert_true(token[i] >= 0 && (uint32_t)token[i] < pkv_seq_tokens(seq));
+                assert_true(token[i] >= 0 && (uint32_t)token[i] < ring);
                 assert_false(has[token[i]]);
                 has[token[i]] = true;
             }

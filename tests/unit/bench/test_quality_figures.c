@@ -60,12 +60,29 @@ static void test_coverage__layers_of_texts__by_checks_then_by_layers(void **stat
 {
     (void)state;
     /* two texts of three layers; the last was never checked */
-    const struct quality_layer layer[] = {{0.5, 1}, {0.6, 2}, {0, 0}, {2.5, 3}, {0, 0}, {0, 0}};
+    const struct quality_layer layer[] = {{.coverage = 0.5, .checks = 1},
+                                          {.coverage = 0.6, .checks = 2},
+                                          {.checks = 0},
+                                          {.coverage = 2.5, .checks = 3},
+                                          {.checks = 0},
+                                          {.checks = 0}};
     assert_true(fabs(quality_layer_coverage(layer, 2, 3, 0) - 3.0 / 4) < 1e-12);
     assert_true(fabs(quality_layer_coverage(layer, 1, 3, 0) - 0.5) < 1e-12);
     assert_true(isnan(quality_layer_coverage(layer, 2, 3, 2)));
     assert_true(fabs(quality_coverage(layer, 2, 3) - (0.75 + 0.3) / 2) < 1e-12);
     assert_true(isnan(quality_coverage(layer + 2, 1, 1)));
+}
+
+static void test_hit_rate__layers_of_texts__tokens_together(void **state)
+{
+    (void)state;
+    const struct quality_layer layer[] = {{.wanted = 8, .hits = 2},
+                                          {.wanted = 2, .hits = 2},
+                                          {.wanted = 8, .hits = 6},
+                                          {.wanted = 0}};
+    assert_true(fabs(quality_hit_rate(layer, 2, 2, 0, 1) - 0.5) < 1e-12);
+    assert_true(fabs(quality_hit_rate(layer, 2, 2, 0, 2) - 10.0 / 18) < 1e-12);
+    assert_true(isnan(quality_hit_rate(layer + 2, 1, 2, 1, 2)));
 }
 
 int main(void)
@@ -74,6 +91,7 @@ int main(void)
         cmocka_unit_test(test_paired__worse_by_a_constant__interval_of_no_width),
         cmocka_unit_test(test_paired__one_token_differs__interval_from_zero),
         cmocka_unit_test(test_figures__resampled_mean__interval_around_it),
+        cmocka_unit_test(test_hit_rate__layers_of_texts__tokens_together),
         cmocka_unit_test(test_coverage__layers_of_texts__by_checks_then_by_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
