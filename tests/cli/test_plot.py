@@ -71,6 +71,38 @@ class Plot(unittest.TestCase):
         for word in ("host to device", "both directions, sum", "256 pieces a call", "memory to memory", "FITS THE CACHE"):
             self.assertIn(word, text)
 
+    def quality(self):
+        """Records as pivotkv quality writes them: two policies, two budgets, two contexts."""
+        records = [{"schema": "pivotkv/quality/1", "text": text, "policy": policy, "pyramid": "flat", "recent_ratio": None, "budget": f"{budget}%",
+                    "context": context, "mode": "forced", "name": "Little", "model": "little.gguf", "scored": 20, "device_bytes": budget * context,
+                    "kl_mean": 1 / budget, "kl_mean_low": 0.5 / budget, "kl_mean_high": 2 / budget, "coverage_layers": [0.5, None, 0.7],
+                    "hit_rate_layers": [0.2, 0.3, 0.4]}
+                   for text in ("all", "prose") for policy in ("snapkv", "h2o") for budget in (5, 10) for context in (512, 1024)]
+        records += [{**records[0], "policy": "full", "kl_mean": 0, "kl_mean_low": 0}, {**records[0], "policy": "squeeze", "refused": "too small"}]
+        return self.path("quality", "".join(json.dumps(record) + "\n" for record in records))
+
+    def test_quality_refusals(self):
+        out = self.path("quality.svg")
+        self.refused(self.lines, "--what", "kl", "-o", out, mentions="no records of pivotkv quality")
+        self.refused(self.quality(), "-o", out, mentions="no rows of pivotkv link")
+        self.refused(self.lines, self.lines, "-o", out, mentions="one file")
+        self.refused(self.path("other", "[]\n"), "--what", "hits", "-o", out, mentions="expected a line of pivotkv quality")
+
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib is not installed")
+    def test_draws_quality(self):
+        for what, words in (("kl", ("512 tokens, forced", "1,024 tokens, forced", "device bytes", "KL(full")),
+                            ("coverage", ("512 tokens, forced, 5%", "1,024 tokens, forced, 10%", "layer", "softmax mass")),
+                            ("hits", ("layer", "slots"))):
+            out = self.path(f"{what}.svg")
+            got = self.plot(self.quality(), "--what", what, "-o", out)
+            self.assertEqual((got.returncode, got.stderr), (0, ""))
+            with open(out, encoding="utf-8") as file:
+                text = file.read()
+            for word in ("snapkv", "h2o", "Little", "20 tokens scored", *words):
+                self.assertIn(word, text)
+            for word in ("squeeze", "full<"):
+                self.assertNotIn(word, text)
+
 
 if __name__ == "__main__":
     main()

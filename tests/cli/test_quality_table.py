@@ -14,7 +14,7 @@ TABLE = os.path.join(SOURCE, "bench/quality-table")
 
 def record(policy, text, kl, ratio=None, **more):
     return {"policy": policy, "text": text, "kl_mean": kl, "kl_mean_low": kl / 2, "kl_mean_high": kl * 2, "kl_p99": 9 * kl, "top1": 0.75,
-            "coverage": 0.5, "context": 512, "budget": "5%", "mode": "forced", "scored": 20, "kl_ratio": ratio, **more}
+            "coverage": 0.5, "context": 512, "budget": "5%", "mode": "forced", "scored": 20, "kl_ratio": ratio, "hit_rate": 0.3, **more}
 
 
 class QualityTable(unittest.TestCase):
@@ -32,7 +32,7 @@ class QualityTable(unittest.TestCase):
                 {"policy": "squeeze", "text": "all", "context": 512, "budget": "5%", "mode": "forced", "refused": "too small"}]
         got = self.table(rows)
         self.assertEqual(got.returncode, 0, got.stderr)
-        self.assertIn("| 5% | `h2o` | 0.2000 [0.1000, 0.4000] | 1.80 | 75.0 | 0.500 | 5 (prose) to 70 (code) |", got.stdout)
+        self.assertIn("| 5% | `h2o` | 0.2000 [0.1000, 0.4000] | 1.80 | 75.0 | 0.500 | 30.0 | 5 (prose) to 70 (code) |", got.stdout)
         self.assertIn("| 5% | `squeeze` | too small |", got.stdout)
         self.assertIn("the order holds", got.stderr)
         rows[3]["kl_mean"] = 0.22
