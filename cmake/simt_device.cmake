@@ -56,7 +56,8 @@ math(EXPR timeout "${PKV_TEST_TIMEOUT} * 6")
 # Fewer of them in the builds that look at every access, with the device's own files under ASan.
 foreach(build asan check)
     pkv_add_simt_program(simt_product_${build} ${build} tests/simt/test_product.c
-        tests/simt/cuda_device.c ${PKV_CUDA_DEVICE_SOURCES} $<TARGET_OBJECTS:simt_kernels_${build}>)
+        tests/simt/cuda_device.c ${PKV_CUDA_DEVICE_SOURCES} runtime/device/device.c
+        $<TARGET_OBJECTS:simt_kernels_${build}>)
     target_compile_definitions(simt_product_${build} PRIVATE PKV_HAVE_CUDA=1 PKVT_FEW=1)
     target_link_options(simt_product_${build} PRIVATE ${PKV_SIMT_COUNTED})
     pkv_add_simt_test(simt.product_${build} $<TARGET_FILE:simt_product_${build}> mixed:1)

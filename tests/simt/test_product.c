@@ -1,8 +1,8 @@
 /*
  * The whole runtime with --device cuda over the fake runtime (tests/simt): tiny models of every
  * architecture and number format against the CPU device, fed the same tokens, with K and V whole on
- * the device and in a pool too small for any whole layer. One call waits in a decode step, and none
- * allocates. With a model's name as argument: that real model, for minutes.
+ * the device, in a pool too small for any whole layer, and as hot sets. One call waits in a decode
+ * step, and none allocates. With a model's name as argument: that real model, for minutes.
  * In the builds that look at every access (PKVT_FEW) eight number formats are left out: q2_k, q3_k,
  * q4_0, q4_1, q5_0, q5_1, q5_k, q6_k; and phi3 is there dense, not streamed.
  */
@@ -22,6 +22,7 @@ struct work {
     uint32_t prompt, steps, context, recent;
     const int32_t *ids; /* [prompt + steps] */
     bool full;
+    const char *policy; /* of hot sets; NULL = none */
     uint64_t budget_bytes;
     double most, rms; /* bars */
 };
@@ -31,10 +32,12 @@ static uint64_t least_budget(const char *path, struct pkvt_engine_options option
 {
     struct pkvt_engine engine;
     struct pkv_memory_plan plan;
-    options.budget_bytes = 0;
-    pkvt_engine_open(&engine, path, &options);
+    struct pkvt_engine_options dense = options;
+    dense.policy = NULL;
+    pkvt_engine_open(&engine, path, &dense);
     struct pkv_session_config least = engine.config;
-    least.kv_policy = PKV_KV_FULL;
+    least.kv_policy = options.policy ? PKV_KV_HOT : PKV_KV_FULL;
+    least.policy = pkv_policy_find(options.policy);
     least.kv_budget_bytes = 1;
     least.kv_recent = options.recent;
     assert_int_equal(pkv_session_plan(engine.model, &least, &plan), PKV_ERR_RANGE);
@@ -68,7 +71,9 @@ static float *run(const char *path, const char *device, const struct work *work,
                                                 .device = device,
                                                 .threads = 1,
                                                 .step_rows = 64,
-                                                .recent = work->full ? work->recent : 0,
+                                                .recent =
+                                                    work->full || work->policy ? work->recent : 0,
+                                                .policy = work->policy,
                                                 .budget_bytes = work->budget_bytes};
     pkvt_engine_open(&engine, path, &options);
     const uint32_t vocab = engine.info.vocab;
@@ -95,8 +100,12 @@ static float *run(const char *path, const char *device, const struct work *work,
         assert_true(report.loaded_tiles >= work->steps * report.streamed_layers);
         assert_true(report.late_stores <= 1 + work->steps / PKV_PAGE_TOKENS);
     } else {
-        assert_int_equal(report.late_stores, 0);
+        assert_true(report.late_stores == 0 || work->policy);
     }
+    int32_t slots[1024];
+    uint32_t count = 0;
+    assert_ok(pkv_seq_hot_tokens(seq, 0, 0, slots, 1024, &count));
+    assert_int_equal(count > 0, work->policy != NULL);
     pkv_seq_close(seq);
     pkvt_engine_close(&engine);
     *vocab_out = vocab;
@@ -141,7 +150,10 @@ static void compare(const char *name, const struct work *work, const float *cpu,
     }
     const double rms = sqrt(squares / ((double)vocab * (work->steps + 1)));
     print_message("%s, %s: most %.4f, rms %.5f; %u of %u rows with a clear arg-max\n", name,
-                  work->full ? "full" : "dense", most, rms, clear, work->steps + 1);
+                  work->policy ? work->policy
+                  : work->full ? "full"
+                               : "dense",
+                  most, rms, clear, work->steps + 1);
     if (!(most <= work->most && rms <= work->rms)) {
         fail_msg("%s: most %.4f (bar %.4f), rms %.5f (%.5f)", name, most, work->most, rms,
                  work->rms);
@@ -152,9 +164,12 @@ static void check(const char *name, const char *path, struct work work)
 {
     uint32_t vocab = 0;
     simt_set_streams(SIMT_STREAMS_RANDOM, 7, SIMT_STREAM_NONE, SIMT_STREAM_NONE);
-    if (work.full) {
-        const struct pkvt_engine_options options = {
-            .context = work.context, .threads = 1, .step_rows = 64, .recent = work.recent};
+    if (work.full || work.policy) {
+        const struct pkvt_engine_options options = {.context = work.context,
+                                                    .threads = 1,
+                                                    .step_rows = 64,
+                                                    .recent = work.recent,
+                                                    .policy = work.policy};
         work.budget_bytes = least_budget(path, options);
     }
     float *cpu = run(path, "cpu", &work, &vocab);
@@ -222,6 +237,42 @@ static void test_product__tiny_models_streamed__as_on_the_cpu(void **state)
     check_tiny(streamed, sizeof streamed / sizeof *streamed, true, 170);
 }
 
+/* A prompt is scored and placed; then a page leaves the ring, and competes or is kept. */
+static void test_product__tiny_models_hot__as_on_the_cpu(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *policy;
+    } hot[] = {
+#ifndef PKVT_FEW
+        {"qwen3", "h2o"},
+        {"qwen2", "snapkv"},
+        {"mistral", "snapkv-keep"},
+        {"llama", "oracle"},
+#endif
+        {"llama", "pivot-norecall"},
+    };
+    const uint32_t prompt = sizeof hot / sizeof *hot > 1 ? 300 : 180;
+    static int32_t ids[512];
+    struct pkvt_rng rng = {5};
+    for (uint32_t i = 0; i < 512; i++) {
+        ids[i] = (int32_t)pkvt_rng_below(&rng, 320);
+    }
+    for (size_t i = 0; i < sizeof hot / sizeof *hot; i++) {
+        char file[128];
+        (void)snprintf(file, sizeof file, "golden/tiny/%s.gguf", hot[i].model);
+        check(hot[i].model, pkvt_path(file),
+              (struct work){.prompt = prompt,
+                            .steps = 40,
+                            .context = 512,
+                            .recent = 16,
+                            .ids = ids,
+                            .policy = hot[i].policy,
+                            .most = 0.1,
+                            .rms = 0.02});
+    }
+}
+
 /* ---- a real model ---- */
 
 static const char *real_path;
@@ -263,6 +314,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tiny[] = {
         cmocka_unit_test(test_product__tiny_models_dense__as_on_the_cpu),
         cmocka_unit_test(test_product__tiny_models_streamed__as_on_the_cpu),
+        cmocka_unit_test(test_product__tiny_models_hot__as_on_the_cpu),
     };
     const struct CMUnitTest real[] = {
         cmocka_unit_test(test_product__smollm2_dense__as_on_the_cpu),
