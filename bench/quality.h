@@ -98,6 +98,8 @@ struct quality_lists {
 bool quality_make_arms(struct quality *q, struct quality_lists *lists);
 /* Does it share slots out by itself, whatever shape is asked for? */
 bool quality_own_shape(const struct pkv_policy_ops *policy);
+/* Does its policy prune, at its own bytes? Then it is no rival on equal ones. */
+bool quality_prunes(const struct quality_arm *arm);
 /* The arm that --against compares this one with; NULL: none, or itself. */
 const struct quality_arm *quality_rival(const struct quality *q, const struct quality_arm *arm);
 

@@ -26,7 +26,7 @@ static uint32_t split(char *list, const char **word, uint32_t most)
 /* What tells an arm from the others. */
 struct words {
     const char *policy, *budget, *pyramid, *ratio;
-    bool first_pyramid, first_ratio;
+    bool first_budget, first_pyramid, first_ratio;
 };
 
 /* What PyramidInfer asks of pivotal tokens: how many of those that one row attends to most, or the
@@ -56,7 +56,7 @@ static const struct pkv_policy_ops *find_policy(const char *name)
 
 bool quality_own_shape(const struct pkv_policy_ops *policy)
 {
-    return policy->recipe.slope > 0.0f || policy->budget;
+    return policy->recipe.slope > 0.0f || policy->budget || policy->prune;
 }
 
 static bool add_arm(struct quality *q, const struct words *words)
@@ -90,10 +90,21 @@ static bool add_arm(struct quality *q, const struct words *words)
     /* `full` has no slots to share out and no ring; a policy with a shape of its own has no other
      */
     const bool shaped = arm->policy && !quality_own_shape(arm->policy);
-    if ((arm->policy || words->first_ratio) && (shaped || words->first_pyramid)) {
+    const bool prunes = quality_prunes(arm);
+    if (prunes) {
+        arm->budget_text = "own";
+        arm->pyramid = PKV_PYRAMID_FLAT;
+    }
+    if ((!prunes || words->first_budget) && (arm->policy || words->first_ratio) &&
+        (shaped || words->first_pyramid)) {
         q->arm_count++;
     }
     return true;
+}
+
+bool quality_prunes(const struct quality_arm *arm)
+{
+    return arm->policy && arm->policy->prune;
 }
 
 static bool find_slots_of(struct quality *q)
@@ -135,6 +146,7 @@ bool quality_make_arms(struct quality *q, struct quality_lists *lists)
                                     .budget = budget[i / each],
                                     .pyramid = pyramid[p],
                                     .ratio = ratio[r],
+                                    .first_budget = i < each,
                                     .first_pyramid = p == 0,
                                     .first_ratio = r == 0};
         if (!add_arm(q, &words)) {

@@ -76,7 +76,7 @@ static void record_layers(struct pkvi_record *record, const struct part *part)
 /* Policies that run at their own bytes are no rivals on equal ones. */
 static bool is_ranked(const struct quality_arm *arm)
 {
-    return arm->policy && arm->policy->recipe.leave != PKV_LEAVE_KEEP;
+    return arm->policy && !quality_prunes(arm) && arm->policy->recipe.leave != PKV_LEAVE_KEEP;
 }
 
 static void record_figures(struct pkvi_record *record, const struct part *part)

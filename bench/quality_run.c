@@ -246,11 +246,15 @@ bool quality_open_arm(struct quality *q, struct quality_arm *arm, struct pkv_ses
     config.kv_pyramid = arm->pyramid;
     config.kv_recent_ratio = arm->policy ? (float)arm->recent_ratio : 0.0f;
     config.kv_sinks = arm->policy ? (int32_t)q->sinks : -1;
+    if (quality_prunes(arm)) {
+        arm->budget_bytes = 0;
+    }
     config.kv_budget_bytes = arm->budget_bytes;
     config.kv_keep_tokens = q->tokens_most;
     config.kv_check_steps = 1;
     const enum pkv_status status = pkv_session_plan(q->engine.model, &config, &plan);
-    if (status == PKV_ERR_RANGE || status == PKV_ERR_INVALID) {
+    if (status == PKV_ERR_RANGE || status == PKV_ERR_INVALID ||
+        (quality_prunes(arm) && status == PKV_ERR_UNSUPPORTED)) {
         snprintf(arm->refused, sizeof arm->refused, "%s", pkv_error_text());
         return true;
     }
@@ -274,8 +278,8 @@ static bool follow(struct quality *q, const struct quality_text *text)
 static bool run_text(struct quality *q, struct run *run)
 {
     const struct pkv_recipe *recipe = run->arm->policy ? &run->arm->policy->recipe : NULL;
-    const bool whole =
-        recipe && (recipe->prompt == PKV_PROMPT_ALL_ROWS || recipe->window_rows > QUALITY_WINDOW);
+    const bool whole = recipe && (recipe->prompt == PKV_PROMPT_ALL_ROWS ||
+                                  recipe->window_rows > QUALITY_WINDOW || quality_prunes(run->arm));
     const float *logits = NULL;
     struct pkv_kv_report before, after;
     bool ok = open_prompt(q, run->text, run->session, whole, &run->seq, &logits);
@@ -304,6 +308,11 @@ bool quality_run_arm(struct quality *q, uint32_t t, struct quality_arm *arm,
     const bool ok = run_text(q, &run);
     count_checks(q, session, 1.0, run.layer);
     arm->bytes_moved[mode][t] = run.bytes_moved;
+    if (quality_prunes(arm)) { /* what it kept at most, not what it might have */
+        struct pkv_kv_report report;
+        pkv_session_kv_report(session, &report);
+        arm->device_bytes = report.pages_most * report.page_bytes;
+    }
     const float *full = run.free ? q->along : q->full + text->row * vocab;
     for (uint32_t i = text->skip; ok && i < text->tokens; i++) {
         token[i - text->skip] = quality_compare(full + i * vocab, q->other + i * vocab,

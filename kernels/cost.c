@@ -156,3 +156,30 @@ void pkvi_cost_compete(const void *args, struct pkv_cost *cost_out)
     *cost_out = (struct pkv_cost){.flops = (double)(pairs * compete->slots),
                                   .local_bytes = pairs * (2 * entry_bytes + 4ull * compete->slots)};
 }
+
+void pkvi_cost_keep(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_keep *keep = args;
+    const uint64_t scores = (uint64_t)keep->kv_heads * keep->count;
+    *cost_out = (struct pkv_cost){.flops = (double)scores,
+                                  .local_bytes = 4 * scores + 16ull * keep->count +
+                                                 12ull * keep->stay + 4ull * keep->window};
+}
+
+void pkvi_cost_gather(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_gather *gather = args;
+    *cost_out =
+        (struct pkv_cost){.flops = 0, .local_bytes = gather->rows * (8ull * gather->cols + 4)};
+}
+
+void pkvi_cost_thin(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_thin *thin = args;
+    const uint64_t heads = thin->kv_heads, dropped = thin->zone - thin->stay;
+    *cost_out = (struct pkv_cost){
+        .flops = (double)(heads * thin->zone) * (double)(2 + thin->zone),
+        .local_bytes =
+            heads * (heads * thin->zone * 8ull +
+                     dropped * 2ull * pkvi_kv_entry_bytes(thin->kv_type, thin->head_dim))};
+}

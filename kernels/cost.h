@@ -23,6 +23,9 @@ void pkvi_cost_topk(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_score(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_place(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_compete(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_keep(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_gather(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_thin(const void *args, struct pkv_cost *cost_out);
 
 #ifdef __cplusplus
 }

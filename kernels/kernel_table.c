@@ -25,7 +25,10 @@
     X(PKV_OP_TOPK, topk, scalar)                                                                   \
     X(PKV_OP_SCORE, score, scalar)                                                                 \
     X(PKV_OP_PLACE, place, scalar)                                                                 \
-    X(PKV_OP_COMPETE, compete, scalar)
+    X(PKV_OP_COMPETE, compete, scalar)                                                             \
+    X(PKV_OP_KEEP, keep, scalar)                                                                   \
+    X(PKV_OP_GATHER, gather, scalar)                                                               \
+    X(PKV_OP_THIN, thin, scalar)
 
 #define VECTOR_OPERATIONS(X, variant)                                                              \
     X(PKV_OP_NORM, norm, variant)                                                                  \
@@ -67,8 +70,8 @@ static const struct pkv_kernel *const kernels[][PKV_OP_COUNT] = {
 };
 
 static const char *const op_names[PKV_OP_COUNT] = {
-    "embed",  "norm",   "quantize", "linear", "glu",   "rope_table", "rope",
-    "append", "attend", "softcap",  "topk",   "score", "place",      "compete",
+    "embed",   "norm", "quantize", "linear", "glu",     "rope_table", "rope",   "append", "attend",
+    "softcap", "topk", "score",    "place",  "compete", "keep",       "gather", "thin",
 };
 static const char *const cpu_names[] = {"auto", "scalar", "avx2", "avx512", "neon"};
 

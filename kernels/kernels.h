@@ -46,6 +46,9 @@ enum pkv_op {
     PKV_OP_SCORE,
     PKV_OP_PLACE,
     PKV_OP_COMPETE,
+    PKV_OP_KEEP,
+    PKV_OP_GATHER,
+    PKV_OP_THIN,
     PKV_OP_COUNT
 };
 
@@ -328,6 +331,43 @@ struct pkv_args_compete {
     pkv_addr least_key;  /* u32 [kv_heads]: slots before it have no page */
     enum pkv_kv_type kv_type;
     uint32_t kv_heads, head_dim, slots, first_token, leave, tokens;
+};
+
+/*
+ * Which of the keys [0, count) go on: the first `sinks`, then those with the largest sum over KV
+ * heads of view.score, of equal ones the first; `stay` in all, in ascending order, and behind them
+ * the `window` keys from `count` on: index[stay + window].
+ * Source: PyramidInfer, arXiv:2405.12532: one set for all heads of a layer.
+ */
+struct pkv_args_keep {
+    pkv_addr score;   /* f32 [kv_heads][score_stride] */
+    pkv_addr index;   /* i32 [stay + window] */
+    pkv_addr scratch; /* f32 [count] */
+    uint32_t kv_heads, score_stride, count, stay, window, sinks;
+};
+
+/* x[i] = x[index[i]] of rows in ascending order, in place: index ascends, index[i] >= i. */
+struct pkv_args_gather {
+    pkv_addr x;     /* f32 [.][cols] */
+    pkv_addr index; /* i32 [rows] */
+    uint32_t rows, cols;
+};
+
+#define PKV_THIN_MOST 1024u /* keys of a zone, at most */
+/*
+ * A zone is thinned out: of the keys [zone_first, zone_first + zone) those with the largest sum
+ * over KV heads of scale * view.score + weighted_scale * weighted stay, of equal ones the first;
+ * `stay` of them, the same for all KV heads. The others are dropped: with d = zone - stay, the
+ * entries [first_key, first_key + d) that stay move, in ascending order, to the places of those
+ * that were dropped from first_key + d on, so that afterwards keys begin there. zone_first >=
+ * first_key.
+ */
+struct pkv_args_thin {
+    struct pkv_kv_view view; /* its own first_key is not read */
+    pkv_addr weighted;       /* f32 [kv_heads][view.score_stride] */
+    enum pkv_kv_type kv_type;
+    uint32_t kv_heads, head_dim, zone_first, zone, stay, first_key;
+    float scale, weighted_scale;
 };
 
 /* x = cap * tanh(x / cap) */

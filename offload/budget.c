@@ -155,6 +155,9 @@ static void measure_tables(struct pkvi_tier *t)
         sizes->tables_bytes += pkvi_aligned((uint64_t)t->slots * sizes->global_layers *
                                             t->blocks_max * sizeof(pkv_addr));
     }
+    if (t->prune) {
+        sizes->tables_bytes += pkvi_prune_tables_bytes(t);
+    }
     for (uint32_t l = 0; sizes->tile_tokens > 0 && l < config->layers; l++) {
         const struct pkv_layer_info *info = &config->layer[l];
         const uint64_t carry =
@@ -222,7 +225,10 @@ enum pkv_status pkvi_tier_measure(struct pkvi_tier *t)
 {
     struct pkvi_tier_sizes *sizes = &t->sizes;
     const struct pkvi_tier_config *config = &t->config;
-    if (config->policy) {
+    t->prune = config->policy ? config->policy->prune : NULL;
+    if (t->prune) {
+        PKV_TRY(pkvi_prune_check(config));
+    } else if (config->policy) {
         PKV_TRY(pkvi_hot_check_recipe(config));
     }
     t->slots = config->sequences + config->parked;
@@ -231,6 +237,9 @@ enum pkv_status pkvi_tier_measure(struct pkvi_tier *t)
     t->row_tiles = (config->pass_rows + config->step_rows - 1) / config->step_rows;
     measure_layers(t);
     sizes->quota_pages = t->row_entries * t->blocks_max;
+    if (t->prune) {
+        PKV_TRY(pkvi_prune_measure(t));
+    }
     if (config->host && config->budget_bytes > 0 && sizes->global_layers > 0 &&
         config->budget_bytes < sizes->full_bytes) {
         PKV_TRY(measure_budget(t));
@@ -241,7 +250,7 @@ enum pkv_status pkvi_tier_measure(struct pkvi_tier *t)
                           sizes->buffer_bytes + sizes->carry_bytes + sizes->check_bytes +
                           sizes->hot_bytes + sizes->score_bytes + sizes->tables_bytes;
     sizes->dense_layers = t->demote_order ? dense_layers(t, t->blocks_max) : 0;
-    sizes->dense_layers = t->hot_pages ? 0 : sizes->dense_layers;
+    sizes->dense_layers = t->hot_pages || t->prune ? 0 : sizes->dense_layers;
     return measure_host(t);
 }
 

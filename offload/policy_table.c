@@ -5,7 +5,16 @@
 
 #define POLICIES(X)                                                                                \
     X(window)                                                                                      \
-    X(h2o) X(snapkv) X(snapkv_keep) X(pyramidkv) X(squeeze) X(pivot_norecall) X(oracle) X(random)
+    X(h2o)                                                                                         \
+    X(snapkv)                                                                                      \
+    X(snapkv_keep)                                                                                 \
+    X(pyramidkv)                                                                                   \
+    X(squeeze)                                                                                     \
+    X(pivot_norecall)                                                                              \
+    X(oracle)                                                                                      \
+    X(random)                                                                                      \
+    X(pyramidinfer)                                                                                \
+    X(pyramidinfer_paper)
 
 #define DECLARE(name) extern const struct pkv_policy_ops pkvi_policy_##name;
 #define ENTRY(name) &pkvi_policy_##name,

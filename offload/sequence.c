@@ -61,6 +61,11 @@ enum pkv_status pkvi_tier_check_cut(const struct pkvi_tier_config *config, uint3
         return PKV_FAIL(PKV_ERR_RANGE, "truncate to %u tokens: the sequence has %u", tokens,
                         present);
     }
+    if (config->policy && config->policy->prune && tokens > 0 && tokens < present) {
+        return PKV_FAIL(PKV_ERR_RANGE,
+                        "truncate to %u of %u tokens: policy %s has dropped entries before that",
+                        tokens, present, config->policy->name);
+    }
     const uint32_t l = lost_ring(config, high, tokens);
     if (tokens > 0 && tokens < present && l < config->layers) {
         return PKV_FAIL(PKV_ERR_RANGE,

@@ -49,6 +49,9 @@ static void lay_out(struct pkvi_tier *t)
         t->block_table = pkvi_take(&top, (uint64_t)t->slots * t->sizes.global_layers *
                                              t->blocks_max * sizeof(pkv_addr));
     }
+    if (t->prune) {
+        pkvi_prune_lay_out(t, &top);
+    }
     for (uint32_t l = 0; l < config->layers; l++) {
         struct pkvi_tier_layer *layer = &t->layer[l];
         layer->ring_table = pkvi_take(&top, (uint64_t)layer->ring_pages * layer->info.kv_heads *
@@ -110,7 +113,9 @@ struct pkv_kv_view pkvi_tier_view(const struct pkvi_tier *t, uint32_t s, uint32_
 static struct pkv_kv_view view_of(const struct pkvi_tier *t, uint32_t s, uint32_t l)
 {
     struct pkv_kv_view view = pkvi_tier_view(t, s, l);
-    if (t->layer[l].global && t->seq[s].hot) {
+    if (t->prune) {
+        view = pkvi_prune_view(t, s, l);
+    } else if (t->layer[l].global && t->seq[s].hot) {
         view = pkvi_hot_view(t, s, l);
     } else if (t->layer[l].global && t->seq[s].placing) {
         view.score = t->scores + t->lane * t->score_lane_bytes;
@@ -161,6 +166,9 @@ static void describe_layers(struct pkvi_tier *t)
     if (t->hot_pages) {
         pkvi_hot_describe(t);
     }
+    if (t->prune) {
+        pkvi_prune_describe(t);
+    }
 }
 
 void pkvi_tier_lay_out_host(struct pkvi_tier *t, struct pkvi_arena *arena)
@@ -192,6 +200,9 @@ void pkvi_tier_lay_out_host(struct pkvi_tier *t, struct pkvi_arena *arena)
     }
     for (uint64_t i = 0; state && i < states * blocks; i++) {
         block[i] = PKVI_NO_PLACE;
+    }
+    if (t->prune) {
+        pkvi_prune_lay_out_host(t, arena);
     }
 }
 
@@ -232,9 +243,11 @@ static enum pkv_status open_kernels(struct pkvi_tier *t)
         const struct pkv_kernel **kernel;
     } all[] = {{PKV_OP_APPEND, true, &t->append_kernel},
                {PKV_OP_ATTEND, true, &t->attend_kernel},
-               {PKV_OP_SCORE, t->hot_pages != NULL, &t->score_kernel},
+               {PKV_OP_SCORE, t->hot_pages != NULL || t->prune != NULL, &t->score_kernel},
                {PKV_OP_PLACE, t->hot_pages != NULL, &t->place_kernel},
-               {PKV_OP_COMPETE, t->hot_pages != NULL, &t->compete_kernel}};
+               {PKV_OP_COMPETE, t->hot_pages != NULL, &t->compete_kernel},
+               {PKV_OP_KEEP, t->prune != NULL, &t->keep_kernel},
+               {PKV_OP_THIN, t->prune != NULL, &t->thin_kernel}};
     for (uint32_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         *all[i].kernel = pkvi_device_kernel(t->device, all[i].op);
         if (!*all[i].kernel && all[i].needed) {
@@ -446,6 +459,9 @@ static enum pkv_status prepare(struct pkvi_tier *t, const struct pkvi_tier_part 
     if (t->hot_pages) {
         return pkvi_hot_prepare(t, part);
     }
+    if (t->prune) {
+        return pkvi_prune_prepare(t, part);
+    }
     if (t->sizes.tile_tokens > 0) {
         pkvi_tier_demote(t, part->seq, part->tokens + part->rows);
     }
@@ -478,6 +494,9 @@ static enum pkv_status upload_views(struct pkvi_copies *copies, uint32_t s)
         }
     }
     seq->views_changed = false;
+    if (t->prune) {
+        return pkvi_prune_upload(copies, s);
+    }
     return t->hot_pages ? pkvi_hot_upload(copies, s) : PKV_OK;
 }
 
@@ -569,6 +588,9 @@ enum pkv_status pkvi_tier_attend(struct pkvi_tier *t, const struct pkvi_tier_row
     r.append.views = r.attend.views =
         t->views + (uint64_t)rows->layer * t->slots * sizeof(struct pkv_kv_view);
     PKV_TRY(pkvi_transfer_append(t, &r));
+    if (t->prune) {
+        return pkvi_prune_attend(t, &r);
+    }
     if (!t->layer[rows->layer].global || t->sizes.tile_tokens == 0) {
         return pkvi_launch(t->compute, t->attend_kernel, &r.attend);
     }
@@ -640,6 +662,7 @@ void pkvi_tier_report(struct pkvi_tier *t, struct pkv_kv_report *report_out)
 {
     *report_out = t->report;
     report_out->device_bytes_most = t->sizes.device_bytes;
+    report_out->page_bytes = t->unit_bytes;
     report_out->pages_used = t->pages.count - t->pages.free_count;
     for (uint32_t s = 0; s < t->slots; s++) {
         for (uint32_t l = 0; t->seq[s].share != PKVI_NO_PLACE && l < t->config.layers; l++) {

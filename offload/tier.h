@@ -8,7 +8,8 @@
  * tokens is written through to host memory, so that a layer can leave the device at any time.
  *
  * With a policy, a sequence that no longer fits its budget turns HOT in all global layers: decode
- * passes then attend to its hot set and the last pages alone (hot_set.c), exact passes stream.
+ * passes then attend to its hot set and the last pages alone (hot_set.c), exact passes stream. A
+ * policy that prunes drops entries for good instead, and knows no host memory (prune.c).
  *
  * A *pass* is a set of rows of some sequences, run layer by layer; each layer may take its rows in
  * several *row tiles* of at most step_rows. Calls enqueue on the tier's streams; only those that
@@ -138,6 +139,20 @@ struct pkvi_tier_rows {
     struct pkv_args_attend attend;
 };
 enum pkv_status pkvi_tier_attend(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
+
+/*
+ * With a policy that prunes (offload/prune.c) the first pass of a sequence is its whole prompt, of
+ * which each layer takes fewer rows, placed one behind the other: first_position is a row's number
+ * in the layer. Every other pass is one row of a sequence. Does a prompt of `tokens` leave room for
+ * what the context may take after it: PKV_ERR_RANGE. Rows of it that enter each layer,
+ * rows_out[layers]. Numbers of the rows that go on, for GATHER, once a layer's last row tile has
+ * attended: i32 on the device.
+ */
+bool pkvi_tier_prunes(const struct pkvi_tier_config *config);
+enum pkv_status pkvi_tier_check_prompt(struct pkvi_tier *tier, uint32_t tokens);
+void pkvi_tier_prompt_rows(const struct pkvi_tier_config *config, uint32_t tokens,
+                           uint32_t *rows_out);
+pkv_addr pkvi_tier_prompt_index(const struct pkvi_tier *tier);
 
 /* End of the pass: store the blocks that are full. */
 enum pkv_status pkvi_tier_end(struct pkvi_tier *tier);

@@ -4,6 +4,7 @@
 
 #include "offload/host_arena.h"
 #include "offload/places.h"
+#include "offload/prune_schedule.h"
 #include "offload/tier.h"
 #include "runtime/base/arena.h"
 #include "runtime/base/check.h"
@@ -70,6 +71,24 @@ struct pkvi_tier_seq {
     bool tables_changed;  /* of its hot set, since they were uploaded */
     uint32_t dirty_first, dirty_end; /* rows of the page table to upload */
     struct pkvi_tier_state *state;   /* [layers]; sliding ones are not used */
+};
+
+/* A layer of a sequence that is pruned. Keys count its entries as they came: the prompt's rows that
+ * entered the layer, then each that was generated; those before first_key are not there any more.
+ */
+struct pkvi_prune_layer {
+    uint32_t rows; /* of the prompt */
+    uint32_t first_key;
+    struct pkvi_prune_state next;  /* behind the step `due`, which thins a zone out */
+    struct pkvi_prune_state ahead; /* behind that of the next zone whose rows have not begun */
+    uint32_t due, ahead_due;
+};
+
+struct pkvi_prune_seq {
+    uint32_t prompt, step; /* tokens; the running pass's, 0 = the prompt's */
+    bool first_keys_changed;
+    uint32_t *recent;               /* [context_tokens + 1] of every step */
+    struct pkvi_prune_layer *layer; /* [layers] */
 };
 
 /* One attention that is done twice (self_check.c). */
@@ -150,6 +169,14 @@ struct pkvi_tier {
     bool left_unstored; /* a cut left pages that STORE may still be reading */
     const struct pkv_kernel *append_kernel, *attend_kernel;
     const struct pkv_kernel *score_kernel, *place_kernel, *compete_kernel; /* with a policy */
+    /* with a policy that prunes: prune.c */
+    const struct pkv_prune *prune;    /* NULL: none */
+    struct pkvi_prune_seq *prune_seq; /* [slots], and one for plans */
+    uint32_t *prune_rows;             /* [layers] of the prompt that runs, or of a plan */
+    pkv_addr prune_index;             /* i32 [context]: rows that go on behind the layer at hand */
+    pkv_addr prune_scratch;           /* f32 [context] */
+    pkv_addr prune_zeros;             /* f32 [zone] */
+    const struct pkv_kernel *keep_kernel, *thin_kernel;
     struct pkv_kv_report report;
 };
 
@@ -226,6 +253,21 @@ bool pkvi_hot_survives(const struct pkvi_tier *tier, uint32_t seq, uint32_t toke
 void pkvi_hot_forget(struct pkvi_tier *tier, uint32_t seq);
 void pkvi_hot_write_least(struct pkvi_tier *tier);
 
+/* prune.c */
+/* PKV_ERR_INVALID, PKV_ERR_UNSUPPORTED: what of the policy, the config or the layers cannot be. */
+enum pkv_status pkvi_prune_check(const struct pkvi_tier_config *config);
+/* Pages, and what stands beside them, into ->sizes. */
+enum pkv_status pkvi_prune_measure(struct pkvi_tier *tier);
+uint64_t pkvi_prune_tables_bytes(const struct pkvi_tier *tier);
+void pkvi_prune_describe(struct pkvi_tier *tier);
+void pkvi_prune_lay_out_host(struct pkvi_tier *tier, struct pkvi_arena *arena);
+/* Its tables in ->tables from *top on, and its part of ->scores. */
+void pkvi_prune_lay_out(struct pkvi_tier *tier, pkv_addr *top);
+struct pkv_kv_view pkvi_prune_view(const struct pkvi_tier *tier, uint32_t seq, uint32_t layer);
+enum pkv_status pkvi_prune_prepare(struct pkvi_tier *tier, const struct pkvi_tier_part *part);
+enum pkv_status pkvi_prune_upload(struct pkvi_copies *copies, uint32_t seq);
+enum pkv_status pkvi_prune_attend(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
+
 /* transfer.c: the only file that enqueues writes of K and V. */
 struct pkvi_copies {
     struct pkvi_tier *tier;
@@ -242,6 +284,8 @@ enum pkv_status pkvi_transfer_append(struct pkvi_tier *tier, const struct pkvi_t
 /* Entries into slots: of a prompt, of the ring. */
 enum pkv_status pkvi_transfer_place(struct pkvi_tier *tier, const struct pkv_args_place *args);
 enum pkv_status pkvi_transfer_compete(struct pkvi_tier *tier, const struct pkv_args_compete *args);
+/* Entries of a zone, and those from the front that fill its holes. */
+enum pkv_status pkvi_transfer_thin(struct pkvi_tier *tier, const struct pkv_args_thin *args);
 /* Blocks of a row tile in the buffer, or at the end of a pass of all other layers. */
 enum pkv_status pkvi_transfer_store_tile(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
 enum pkv_status pkvi_transfer_store_pass(struct pkvi_tier *tier);

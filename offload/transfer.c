@@ -190,6 +190,11 @@ enum pkv_status pkvi_transfer_compete(struct pkvi_tier *t, const struct pkv_args
     return pkvi_launch(t->compute, t->compete_kernel, args);
 }
 
+enum pkv_status pkvi_transfer_thin(struct pkvi_tier *t, const struct pkv_args_thin *args)
+{
+    return pkvi_launch(t->compute, t->thin_kernel, args);
+}
+
 /* Enqueue the stores of the blocks [state->sealed, blocks). */
 static enum pkv_status store_blocks(struct pkvi_tier *t, struct pkvi_copies *copies, uint32_t seq,
                                     uint32_t layer, uint32_t blocks)

@@ -91,6 +91,7 @@ struct pkv_kv_report {
     uint64_t loaded_tiles;
     uint64_t late_stores;            /* times that a step waited for a store */
     uint64_t pages_used, pages_most; /* of the device pool, now and at most */
+    uint64_t page_bytes;             /* of one of them */
     uint64_t device_bytes_most; /* of the device, weights aside: all is taken when it is opened */
     uint64_t streamed_layers;   /* (sequence, layer) pairs of which not all is on the device */
     /* Of a sample of the tiles, some in every pass: their bytes, the time of their copies, and how

@@ -75,6 +75,9 @@ extern const struct pkv_kernel pkvi_kernel_topk_cuda;
 extern const struct pkv_kernel pkvi_kernel_score_cuda;
 extern const struct pkv_kernel pkvi_kernel_place_cuda;
 extern const struct pkv_kernel pkvi_kernel_compete_cuda;
+extern const struct pkv_kernel pkvi_kernel_keep_cuda;
+extern const struct pkv_kernel pkvi_kernel_gather_cuda;
+extern const struct pkv_kernel pkvi_kernel_thin_cuda;
 
 #ifdef __cplusplus
 }

@@ -31,8 +31,11 @@ static const struct pkvi_option device_options[] = {
     {"kv-policy", 0, PKV_OPTION_CHOICE, FIELD(kv_policy), PKV_ENGINE_POLICIES,
      "where K and V live: all on the device, or all in host memory with as much on the device as "
      "the budget holds, the rest streamed through, exactly; or, by the other names, a hot set that "
-     "decode attends to alone where the budget does not hold everything (default: full where a "
-     "budget or a host size is given, else device)",
+     "decode attends to alone where the budget does not hold everything; pyramidinfer drops "
+     "entries "
+     "for good, layer by layer, and takes no budget (default: full where a budget or a host size "
+     "is "
+     "given, else device)",
      0, 0, false},
     {"kv-budget", 0, PKV_OPTION_BUDGET, FIELD(kv_budget), "P%|N|SIZE",
      "device memory for a sequence's K and V in the global layers: a share of what -c tokens take, "

@@ -23,7 +23,7 @@ struct pkvi_engine_options {
 /* The first three, then recipes. */
 #define PKV_ENGINE_POLICIES                                                                        \
     "auto|device|full|window|h2o|snapkv|snapkv-keep|pyramidkv|squeeze|pivot-norecall|oracle|"      \
-    "random"
+    "random|pyramidinfer|pyramidinfer-paper"
 #define PKV_ENGINE_FIRST_RECIPE 3
 #define PKV_ENGINE_SINKS_MOST (1 << 20)
 #define PKV_ENGINE_RESIDENTS "interleaved|first|last"

@@ -91,7 +91,7 @@ int pkvi_options_parse(const struct pkvi_usage *usage, const struct pkvi_option_
 
 /* Word `index` of a choice's list. */
 struct pkvi_word {
-    char text[16];
+    char text[24];
 };
 struct pkvi_word pkvi_choice_word(const char *words, int index);
 

@@ -116,7 +116,7 @@ static enum pkv_status rotate(const struct pkvi_pass *pass, const struct pkvi_mo
 /* Spans of the row tile: one after another, for one sequence; all of them otherwise. */
 static uint32_t first_span(const struct pkvi_pass *pass)
 {
-    return pass->row_tiles > 1 ? pass->row_tile : 0;
+    return pass->layer * pass->layer_spans + (pass->row_tiles > 1 ? pass->row_tile : 0);
 }
 
 static struct pkv_args_append append_args(const struct pkvi_pass *pass,
@@ -326,6 +326,21 @@ enum pkv_status pkvi_check_parts(const struct pkv_session *s, const struct pkv_s
     return PKV_OK;
 }
 
+/* What is pruned: a prompt as a whole, then a token after the other. */
+static enum pkv_status check_one_row(const struct pkv_session *s, const struct pkv_step_part *parts,
+                                     uint32_t count)
+{
+    for (uint32_t p = 0; pkvi_session_prunes(s) && p < count; p++) {
+        if (parts[p].count > 1) {
+            return PKV_FAIL(PKV_ERR_UNSUPPORTED,
+                            "step of %u rows of a sequence: policy %s takes one; a prompt is for "
+                            "pkv_prompt_run()",
+                            parts[p].count, s->policy.name);
+        }
+    }
+    return PKV_OK;
+}
+
 /* While a prompt is under way the buffer of streamed layers is its own. */
 static enum pkv_status check_beside_prompt(const struct pkv_session *s,
                                            const struct pkv_step_part *parts, uint32_t count)
@@ -343,17 +358,40 @@ static enum pkv_status check_beside_prompt(const struct pkv_session *s,
     return PKV_OK;
 }
 
-/* Spans: of one sequence, one for each row tile, with rows counted within the tile. */
-static void stage_tiles(struct pkvi_pass *pass, struct pkv_row_span *spans)
+static uint32_t tiles_of(const struct pkvi_pass *pass, uint32_t rows)
 {
     const uint32_t most = pass->session->config.step_rows;
-    const struct pkv_row_span whole = spans[0];
-    pass->row_tiles = (pass->all_rows + most - 1) / most;
-    for (uint32_t i = 0; i < pass->row_tiles; i++) {
+    return (rows + most - 1) / most;
+}
+
+/* Spans: of one sequence, one for each row tile, with rows counted within the tile. */
+static void stage_tiles(const struct pkvi_pass *pass, struct pkv_row_span whole,
+                        struct pkv_row_span *spans)
+{
+    const uint32_t most = pass->session->config.step_rows, tiles = tiles_of(pass, whole.rows);
+    for (uint32_t i = 0; i < tiles; i++) {
         const uint32_t first = i * most, left = whole.rows - first;
         spans[i] = (struct pkv_row_span){.view = whole.view,
                                          .rows = left < most ? left : most,
                                          .first_position = whole.first_position + first};
+    }
+}
+
+/* A prompt that is pruned: each layer has rows, and spans, of its own; logits are of the last row
+ * that is left. */
+static void stage_pruned(struct pkvi_pass *pass, struct pkv_row_span *spans, int32_t *row_index)
+{
+    const struct pkv_session *s = pass->session;
+    const uint32_t layers = s->model->info.layers;
+    struct pkv_row_span whole = spans[0];
+    pkvi_tier_prompt_rows(&s->tier_config, pass->all_rows, s->prune_rows);
+    pass->layer_spans = pass->row_tiles;
+    for (uint32_t l = 0; l < layers; l++) {
+        whole.rows = s->prune_rows[l];
+        stage_tiles(pass, whole, spans + (size_t)l * pass->layer_spans);
+    }
+    for (uint32_t i = 0; i < pass->logit_rows; i++) {
+        row_index[i] -= (int32_t)(pass->all_rows - s->prune_rows[layers - 1]);
     }
 }
 
@@ -382,9 +420,11 @@ static struct pkvi_pass stage(struct pkv_session *s, uint32_t lane_number,
             row_index[pass.logit_rows++] = (int32_t)(pass.all_rows - i);
         }
     }
-    pass.row_tiles = 1;
-    if (pass.all_rows > s->config.step_rows) {
-        stage_tiles(&pass, spans);
+    pass.row_tiles = count == 1 ? tiles_of(&pass, pass.all_rows) : 1;
+    if (pkvi_session_prunes(s) && pass.all_rows > count) {
+        stage_pruned(&pass, spans, row_index);
+    } else if (pass.row_tiles > 1) {
+        stage_tiles(&pass, spans[0], spans);
     }
     return pass;
 }
@@ -426,6 +466,30 @@ enum pkv_status pkvi_pass_begin(struct pkv_session *s, uint32_t lane_number,
     return embed_rows(pass_out);
 }
 
+/* Behind a layer: rows that it drops are not seen again. */
+static enum pkv_status prune_rows(struct pkvi_pass *pass)
+{
+    const struct pkv_session *s = pass->session;
+    const struct pkv_model *model = s->model;
+    const uint32_t rows = s->prune_rows[pass->layer];
+    if (rows == pass->all_rows) {
+        return PKV_OK;
+    }
+    struct pkv_args_gather args = {.x = pass->lane->x,
+                                   .index = pkvi_tier_prompt_index(s->tier),
+                                   .rows = rows,
+                                   .cols = model->info.width};
+    PKV_TRY(run(pass, PKV_OP_GATHER, &args));
+    for (uint32_t i = 0; i < model->rope_count; i++) {
+        args.x = pass->lane->rope[i];
+        args.cols = 2 * model->rope[i].pairs;
+        PKV_TRY(run(pass, PKV_OP_GATHER, &args));
+    }
+    pass->all_rows = rows;
+    pass->row_tiles = tiles_of(pass, rows);
+    return PKV_OK;
+}
+
 bool pkvi_pass_has_unit(const struct pkvi_pass *pass)
 {
     return pass->layer < pass->session->model->info.layers;
@@ -446,6 +510,7 @@ enum pkv_status pkvi_pass_unit(struct pkvi_pass *pass)
     if (++pass->row_tile == pass->row_tiles) {
         pass->row_tile = 0;
         pass->layer++;
+        return pass->layer_spans > 0 && pkvi_pass_has_unit(pass) ? prune_rows(pass) : PKV_OK;
     }
     return PKV_OK;
 }
@@ -490,6 +555,7 @@ enum pkv_status pkv_step_run(struct pkv_session *session, const struct pkv_step_
                              uint32_t count, const float **logits_out)
 {
     PKV_TRY(pkvi_check_parts(session, parts, count, session->config.step_rows));
+    PKV_TRY(check_one_row(session, parts, count));
     PKV_TRY(check_beside_prompt(session, parts, count));
     const enum pkv_status status = run_step(session, parts, count, logits_out);
     session->broken = session->broken || status != PKV_OK;

@@ -14,6 +14,20 @@ static enum pkv_status check_idle(const struct pkv_session *s)
                           s->prompt.done, s->prompt.count);
 }
 
+/* A prompt that is pruned goes through the layers in one pass. */
+static enum pkv_status check_whole(struct pkv_session *s, uint32_t count)
+{
+    const uint32_t most = s->lane[PKVI_LANE_PROMPT]->rows;
+    if (count > most) {
+        return PKV_FAIL(
+            PKV_ERR_RANGE,
+            "prompt of %u tokens: policy %s prunes it in one pass of at most %u rows: a "
+            "larger prompt_rows",
+            count, s->policy.name, most);
+    }
+    return pkvi_tier_check_prompt(s->tier, count);
+}
+
 enum pkv_status pkv_prompt_begin(struct pkv_session *session, struct pkv_seq *seq,
                                  const int32_t *ids, size_t count)
 {
@@ -29,6 +43,9 @@ enum pkv_status pkv_prompt_begin(struct pkv_session *session, struct pkv_seq *se
     }
     const struct pkv_step_part part = {.seq = seq, .ids = ids, .count = (uint32_t)count};
     PKV_TRY(pkvi_check_parts(session, &part, 1, UINT32_MAX));
+    if (pkvi_session_prunes(session) && seq->tokens == 0) {
+        PKV_TRY(check_whole(session, (uint32_t)count));
+    }
     session->prompt = (struct pkvi_prompt){.seq = seq, .ids = ids, .count = count};
     return PKV_OK;
 }
@@ -36,7 +53,10 @@ enum pkv_status pkv_prompt_begin(struct pkv_session *session, struct pkv_seq *se
 static enum pkv_status begin_pass(struct pkv_session *s)
 {
     struct pkvi_prompt *prompt = &s->prompt;
-    const size_t left = prompt->count - prompt->done, most = s->lane[PKVI_LANE_PROMPT]->rows;
+    /* what follows a pruned prompt is like what is generated: token by token */
+    const bool single = pkvi_session_prunes(s) && prompt->seq->tokens > 0;
+    const size_t left = prompt->count - prompt->done,
+                 most = single ? 1 : s->lane[PKVI_LANE_PROMPT]->rows;
     const size_t rows = left < most ? left : most;
     prompt->part = (struct pkv_step_part){.seq = prompt->seq,
                                           .ids = prompt->ids + prompt->done,
@@ -88,6 +108,15 @@ enum pkv_status pkv_prompt_advance(struct pkv_session *session, uint32_t units,
     return PKV_OK;
 }
 
+/* What is pruned cannot be undone: the token at hand is done. */
+static enum pkv_status finish_pass(struct pkv_session *s)
+{
+    while (pkvi_pass_has_unit(&s->prompt.pass)) {
+        PKV_TRY(pkvi_pass_unit(&s->prompt.pass));
+    }
+    return end_pass(s, NULL);
+}
+
 /*
  * The pass at hand is forgotten; where it has overwritten what a sliding layer's ring still needed,
  * the sequence is emptied.
@@ -111,7 +140,8 @@ enum pkv_status pkv_prompt_cancel(struct pkv_session *session)
 {
     enum pkv_status status = PKV_OK;
     if (session->prompt.seq && session->prompt.in_pass && !session->broken) {
-        status = undo_pass(session);
+        const bool single = pkvi_session_prunes(session) && session->prompt.seq->tokens > 0;
+        status = single ? finish_pass(session) : undo_pass(session);
         session->broken = status != PKV_OK;
     }
     session->prompt.seq = NULL;

@@ -240,6 +240,7 @@ enum pkv_status pkv_seq_save(struct pkv_seq *seq, const char *path,
                         (unsigned long long)PKV_SAVED_NOTE_BYTES);
     }
     PKV_TRY(pkvi_seq_rest(seq));
+    PKV_TRY(pkvi_session_keeps_all(seq->session, "save a sequence"));
     PKV_TRY(pkvi_new_file_open(path, 0600, &file));
     const enum pkv_status status = write_all(seq, info, &file);
     if (status == PKV_OK) {
@@ -431,6 +432,7 @@ enum pkv_status pkv_seq_load(struct pkv_session *session, struct pkv_saved *save
 {
     struct pkv_seq *seq = NULL;
     PKV_TRY(pkvi_session_rest(session));
+    PKV_TRY(pkvi_session_keeps_all(session, "load a sequence"));
     PKV_TRY(check_model(session, saved));
     PKV_TRY(pkv_seq_open(session, &seq));
     const enum pkv_status status = read_all(seq, saved);

@@ -30,6 +30,15 @@ enum pkv_status pkvi_session_check(struct pkv_session *s, enum pkv_status status
     return status;
 }
 
+enum pkv_status pkvi_session_keeps_all(const struct pkv_session *s, const char *what)
+{
+    return pkvi_session_prunes(s)
+               ? PKV_FAIL(PKV_ERR_UNSUPPORTED,
+                          "%s: policy %s drops entries for good and keeps nothing in host memory",
+                          what, s->policy.name)
+               : PKV_OK;
+}
+
 static enum pkv_status free_slot(struct pkv_session *s, struct pkv_seq **seq_out)
 {
     for (uint32_t i = 0; i < pkvi_session_slots(s); i++) {
@@ -114,6 +123,7 @@ enum pkv_status pkv_seq_fork(struct pkv_seq *seq, struct pkv_seq **fork_out)
     struct pkv_seq *fork = NULL;
     PKV_TRY(pkvi_seq_rest(seq));
     PKV_TRY(check_parked(seq, false));
+    PKV_TRY(pkvi_session_keeps_all(s, "fork"));
     PKV_TRY(free_slot(s, &fork));
     PKV_TRY(pkvi_session_check(s, pkvi_tier_seq_fork(s->tier, seq->index, fork->index)));
     fork->open = true;
@@ -133,6 +143,7 @@ enum pkv_status pkv_seq_park(struct pkv_seq *seq)
     struct pkv_session *s = seq->session;
     PKV_TRY(pkvi_seq_rest(seq));
     PKV_TRY(check_parked(seq, false));
+    PKV_TRY(pkvi_session_keeps_all(s, "park"));
     return pkvi_session_check(s, pkvi_tier_seq_park(s->tier, seq->index));
 }
 

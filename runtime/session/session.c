@@ -49,7 +49,8 @@ static void lay_out_lane(struct pkv_session *s, struct pkvi_lane *lane, uint64_t
     const struct pkv_model *model = s->model;
     const uint64_t rows = lane->rows;
     const uint64_t tiles = (rows + s->config.step_rows - 1) / s->config.step_rows;
-    const uint64_t spans = s->config.sequences > tiles ? s->config.sequences : tiles;
+    const uint64_t of_prompt = pkvi_session_prunes(s) ? tiles * model->info.layers : tiles;
+    const uint64_t spans = s->config.sequences > of_prompt ? s->config.sequences : of_prompt;
     lane->x = pkvi_take(top, rows * model->info.width * sizeof(float));
     for (uint32_t i = 0; i < model->rope_count; i++) {
         lane->rope[i] = pkvi_take(top, rows * model->rope[i].pairs * 2 * sizeof(float));
@@ -97,7 +98,8 @@ static void choose_lanes(struct pkv_session *s)
 {
     const bool own = pkvi_session_slots(s) > 1;
     const uint32_t step = s->config.step_rows;
-    const uint32_t pass = s->tier_sizes.tile_tokens > 0 ? s->config.prompt_rows : step;
+    const bool whole = s->tier_sizes.tile_tokens > 0 || pkvi_session_prunes(s);
+    const uint32_t pass = whole ? s->config.prompt_rows : step;
     s->lane[PKVI_LANE_STEP] = &s->lane_memory[0];
     s->lane[PKVI_LANE_PROMPT] = &s->lane_memory[own ? 1 : 0];
     s->lane_memory[0].rows = step;
@@ -106,7 +108,7 @@ static void choose_lanes(struct pkv_session *s)
 
 static bool has_host(const struct pkv_session *s)
 {
-    return s->config.kv_policy != PKV_KV_DEVICE;
+    return s->config.kv_policy != PKV_KV_DEVICE && !(s->config.policy && s->config.policy->prune);
 }
 
 /* What the tier is to be, with its sizes. */
@@ -190,8 +192,9 @@ static void clamp_rows(struct pkv_session_config *config)
     if (config->logit_rows > config->step_rows) {
         config->logit_rows = config->step_rows;
     }
-    if (config->prompt_rows == 0) {
-        config->prompt_rows = DEFAULT_PROMPT_ROWS;
+    if (config->prompt_rows == 0) { /* what is pruned goes through layers as a whole */
+        const bool whole = config->policy && config->policy->prune;
+        config->prompt_rows = whole ? config->context_tokens : DEFAULT_PROMPT_ROWS;
     }
     if (config->prompt_rows > config->context_tokens) {
         config->prompt_rows = config->context_tokens;
@@ -277,7 +280,8 @@ static enum pkv_status copy_layers(struct pkv_session *s)
 {
     const uint32_t layers = s->model->info.layers;
     s->layer_info = malloc(layers * sizeof *s->layer_info);
-    if (!s->layer_info) {
+    s->prune_rows = malloc(layers * sizeof *s->prune_rows);
+    if (!s->layer_info || !s->prune_rows) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "table of %u layers", layers);
     }
     for (uint32_t l = 0; l < layers; l++) {
@@ -286,6 +290,19 @@ static enum pkv_status copy_layers(struct pkv_session *s)
     s->tier_config.layer = s->layer_info;
     s->tier_config.layers = layers;
     return PKV_OK;
+}
+
+/* The policy's, with what the config says instead. */
+static void set_prune(struct pkv_session *s)
+{
+    s->prune = *s->policy.prune;
+    s->policy.prune = &s->prune;
+    if (s->config.kv_sinks >= 0) {
+        s->prune.sinks = (uint32_t)s->config.kv_sinks;
+    }
+    if (s->config.kv_recent_ratio > 0.0f) {
+        s->prune.recent_ratio = (double)s->config.kv_recent_ratio;
+    }
 }
 
 /* Everything of a session but its allocations. */
@@ -301,6 +318,9 @@ static enum pkv_status prepare(struct pkv_model *model, const struct pkv_session
             s->config.kv_sinks < 0 ? s->policy.recipe.sinks : (uint32_t)s->config.kv_sinks;
         if (s->config.kv_recent_ratio > 0.0f) {
             s->policy.recipe.ring_share = s->config.kv_recent_ratio;
+        }
+        if (s->policy.prune) {
+            set_prune(s);
         }
     }
     struct pkv_device_info device;
@@ -411,7 +431,8 @@ static void fill_lines(const struct pkv_session *s, struct pkv_memory_plan *plan
     rows += s->lane[PKVI_LANE_STEP] == s->lane[PKVI_LANE_PROMPT] ? 0 : s->config.step_rows;
     const uint64_t hidden = rows * s->model->info.width * sizeof(float);
     plan_line(plan, "K and V, global layers", "device", tier->pool_bytes);
-    plan_line(plan, "keys and tokens of hot sets", "device", tier->hot_bytes);
+    plan_line(plan, pkvi_session_prunes(s) ? "scores of entries" : "keys and tokens of hot sets",
+              "device", tier->hot_bytes);
     plan_line(plan, "scores of a prompt's tokens", "device", tier->score_bytes);
     plan_line(plan, "K and V, sliding layers (window and ring)", "device", tier->ring_bytes);
     plan_line(plan, "K and V, staging tiles", "device", tier->staging_bytes);
@@ -489,6 +510,7 @@ enum pkv_status pkv_session_plan(struct pkv_model *model, const struct pkv_sessi
     if (status == PKV_OK) {
         status = fill_plan(&session, plan_out);
     }
+    free(session.prune_rows);
     free(session.layer_info);
     return status;
 }
@@ -503,12 +525,12 @@ static enum pkv_status allocate(struct pkv_session *s)
     lay_out(s, s->work, s->pinned);
     PKV_TRY(pkvi_stream_open(device, PKV_COMPUTE, NULL, &s->compute));
     PKV_TRY(pkvi_event_open(device, false, &s->done));
-    static const enum pkv_op ops[] = {PKV_OP_EMBED,  PKV_OP_NORM,   PKV_OP_QUANTIZE,
-                                      PKV_OP_LINEAR, PKV_OP_GLU,    PKV_OP_ROPE_TABLE,
-                                      PKV_OP_ROPE,   PKV_OP_SOFTCAP};
+    static const enum pkv_op ops[] = {PKV_OP_EMBED,  PKV_OP_NORM,    PKV_OP_QUANTIZE,
+                                      PKV_OP_LINEAR, PKV_OP_GLU,     PKV_OP_ROPE_TABLE,
+                                      PKV_OP_ROPE,   PKV_OP_SOFTCAP, PKV_OP_GATHER};
     for (uint32_t i = 0; i < sizeof ops / sizeof ops[0]; i++) { /* the rest is the tier's */
         s->kernel[ops[i]] = pkvi_device_kernel(device, ops[i]);
-        if (!s->kernel[ops[i]]) {
+        if (!s->kernel[ops[i]] && (ops[i] != PKV_OP_GATHER || pkvi_session_prunes(s))) {
             return PKV_FAIL(PKV_ERR_UNSUPPORTED, "the device has no kernel for %s",
                             pkvi_op_name(ops[i]));
         }
@@ -532,6 +554,7 @@ enum pkv_status pkv_session_open(struct pkv_model *model, const struct pkv_sessi
         status = fill_plan(s, &plan);
     }
     if (status != PKV_OK) {
+        free(s->prune_rows);
         free(s->layer_info);
         free(s);
         return status;
@@ -566,6 +589,7 @@ void pkv_session_close(struct pkv_session *s)
     pkvi_mem_free(device, PKV_MEM_DEVICE, s->work);
     free(s->tier_parts);
     free(s->seqs);
+    free(s->prune_rows);
     free(s->layer_info);
     free(s);
 }

@@ -23,7 +23,9 @@ struct pkvi_lane {
     pkv_addr upload;                /* what a pass sends: the four below, in one span */
     pkv_addr ids, positions;        /* i32 [P] */
     pkv_addr row_index;             /* i32 [logit_rows] */
-    pkv_addr spans; /* struct pkv_row_span [sequences], or [row tiles] of one sequence */
+    /* struct pkv_row_span [sequences], or [row tiles] of one sequence, or if it is pruned
+     * [layers][row tiles] */
+    pkv_addr spans;
     uint64_t upload_bytes;
     pkv_addr staging; /* pinned, upload_bytes */
 };
@@ -51,6 +53,9 @@ struct pkvi_pass {
     const struct pkvi_lane *lane;
     uint32_t all_rows, span_count, logit_rows, row_tiles;
     uint32_t layer, row_tile, first_row, rows; /* of the next unit; layer = layers: none is left */
+    /* Of a prompt that is pruned: all_rows and row_tiles are the layer's, whose spans begin at
+     * layer * layer_spans; 0: all layers have the same rows, and spans. */
+    uint32_t layer_spans;
 };
 
 /* A prompt that is fed unit by unit. */
@@ -77,6 +82,8 @@ struct pkv_session {
     uint32_t q_cols, kv_cols;         /* widest layer */
     uint32_t threads;                 /* of the device */
     struct pkv_policy_ops policy;     /* the config's, with its sinks and ring; of a hot set */
+    struct pkv_prune prune;           /* likewise, of a policy that prunes */
+    uint32_t *prune_rows;             /* [layers] of the prompt that is pruned */
     struct pkvi_buffers buffers;
     struct pkvi_lane lane_memory[PKVI_LANES];
     struct pkvi_lane *lane[PKVI_LANES]; /* both the same where there is only one sequence */
@@ -111,6 +118,14 @@ enum pkv_status pkvi_session_rest(struct pkv_session *session);
 
 /* The same of a sequence: PKV_ERR_STATE also while a prompt of it is under way. */
 enum pkv_status pkvi_seq_rest(struct pkv_seq *seq);
+
+/* Does the policy drop entries for good? Then a sequence is no more than what its steps made of it:
+ * PKV_ERR_UNSUPPORTED of `what`. */
+enum pkv_status pkvi_session_keeps_all(const struct pkv_session *session, const char *what);
+static inline bool pkvi_session_prunes(const struct pkv_session *session)
+{
+    return pkvi_tier_prunes(&session->tier_config);
+}
 
 /* What the tier said: a failure other than a missing slot breaks the session. */
 enum pkv_status pkvi_session_check(struct pkv_session *session, enum pkv_status status);

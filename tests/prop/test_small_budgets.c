@@ -157,6 +157,12 @@ static void run_prompt(uint32_t context, uint32_t prompt)
     pkv_session_close(session);
     for (uint32_t p = 0; pkv_policy_at(p); p++) {
         const struct pkv_policy_ops *policy = pkv_policy_at(p);
+        if (policy->prune) { /* takes none */
+            const struct pkv_session_config none = config_of(policy, context, bytes);
+            assert_status(pkv_session_open(it.model, &none, &session), PKV_ERR_INVALID);
+            assert_non_null(strstr(pkv_error_text(), "no budget"));
+            continue;
+        }
         for (uint32_t b = 0; b < 7; b++) {
             const uint64_t budget = b < 5    ? bytes * percents[b] / 100
                                     : b == 5 ? bytes / context

@@ -62,6 +62,34 @@ struct pkv_budget_shape {
                                  --pyramid file:PATH); NULL = none */
 };
 
+/* How many rows of a prompt go on behind layer l of L, before its window of last rows. */
+enum pkv_prune_shape {
+    /* decay + (1 - decay) (1 + cos(pi l / L)) / 2 of those that entered it; all of them where not
+     * more than `least` would be left */
+    PKV_PRUNE_COSINE,
+    PKV_PRUNE_DECAY /* ratio * decay^l of the prompt's, and at least `least` */
+};
+
+/*
+ * A policy that prunes what goes through the layers instead of keeping a hot set: rows of a prompt
+ * that a layer drops are never computed in deeper ones, and of what is generated a part is dropped
+ * once it is older than the recent tokens. For good: nothing is kept in host memory. It takes as
+ * many bytes as that leaves: there is no budget. offload/prune.c does it, and counts as
+ * offload/prune_schedule.h says.
+ */
+struct pkv_prune {
+    enum pkv_prune_shape shape;
+    uint32_t interval; /* layers that choose: l % interval == 0; at least 1 */
+    uint32_t least, sinks;
+    double recent_ratio; /* recent tokens: this of all, rounded down, and one; 0 to 1 */
+    double ratio, decay; /* 0 to 1 */
+    float ramp;          /* weight of the last recent row in a score, 0 to 1000; of the first, 1 */
+    uint32_t zone;       /* entries that leave the recent ones together, 1 to 1024 */
+    /* of which zone_ratio * (zone_decay + (1 - zone_decay) (1 + cos(pi l / L)) / 2) stay, rounded
+     * down, and at least one; 0 to 1 */
+    double zone_ratio, zone_decay;
+};
+
 struct pkv_policy_ops {
     uint32_t abi; /* PKV_POLICY_ABI */
     const char *name, *source;
@@ -71,6 +99,7 @@ struct pkv_policy_ops {
      * is asked for. Pure; called whenever a session is planned. A failure is the plan's. */
     enum pkv_status (*budget)(const struct pkv_recipe *recipe, const struct pkv_budget_shape *shape,
                               double *weights_out);
+    const struct pkv_prune *prune; /* NULL: it keeps a hot set; else the recipe is not read */
 };
 
 /* PKV_POLICY(mine) = {...}; in a file of its own, and X(mine) in offload/policy_table.c. */
