@@ -180,7 +180,7 @@ static void share_out(struct pkvi_tier *t, uint64_t total, double *head)
 
 void pkvi_hot_describe(struct pkvi_tier *t)
 {
-    uint32_t entry = 0;
+    uint32_t entry = 0, number = 0;
     t->hot_entries = 0;
     t->hot_state_bytes = 0;
     for (uint32_t l = 0; l < t->config.layers; l++) {
@@ -196,7 +196,9 @@ void pkvi_hot_describe(struct pkvi_tier *t)
             t->layer[l].hot_slots = most * PKV_PAGE_TOKENS;
             t->layer[l].hot_base = t->hot_entries;
             t->layer[l].hot_state = t->hot_state_bytes;
+            t->layer[l].prompt_scores = t->sums ? number * t->score_layer_bytes : 0;
         }
+        number++;
         t->hot_entries += (most + t->tail_pages) * info->kv_heads;
         t->hot_state_bytes += (uint64_t)info->kv_heads * PKV_PAGE_TOKENS *
                               ((most + t->tail_pages) * sizeof(float) + most * sizeof(int32_t));
@@ -225,7 +227,10 @@ static void measure_scores(struct pkvi_tier *t)
         scratch = score > scratch ? score : scratch;
         scratch = place > scratch ? place : scratch;
     }
-    t->score_lane_bytes = pkvi_aligned(scores * sizeof(float));
+    t->sums =
+        recipe_of(t)->prompt == PKV_PROMPT_ALL_ROWS && config->pass_rows < config->context_tokens;
+    t->score_layer_bytes = pkvi_aligned(scores * sizeof(float));
+    t->score_lane_bytes = t->score_layer_bytes * (t->sums ? t->sizes.global_layers : 1);
     t->lse_bytes = pkvi_aligned(lse * sizeof(float));
     t->sizes.score_bytes =
         PKVI_TIER_LANES * t->score_lane_bytes + t->lse_bytes + pkvi_aligned(scratch);

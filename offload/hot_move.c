@@ -110,6 +110,7 @@ enum pkv_status pkvi_hot_unpark(struct pkvi_copies *copies, uint32_t s, uint32_t
     }
     PKV_TRY(arrive(copies, s));
     PKV_TRY(move_all(copies, s, parking_of(t, parking), true));
+    t->seq[s].tables_on_way = true;
     return pkvi_hot_upload_tables(copies, s, false);
 }
 
@@ -143,7 +144,7 @@ enum pkv_status pkvi_hot_fork(struct pkvi_tier *t, uint32_t from, uint32_t to)
                             t->hot_state + t->seq[from].share * t->hot_state_bytes,
                             t->hot_state_bytes));
     PKV_TRY(pkvi_hot_upload_tables(&copies, to, false));
-    t->seq[to].placed = true;
+    t->seq[to].tables_on_way = t->seq[to].placed = true;
     return pkvi_copies_flush(&copies);
 }
 

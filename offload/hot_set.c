@@ -237,6 +237,18 @@ static enum pkv_status compete(struct pkvi_tier *t, const struct pkvi_tier_part 
     return PKV_OK;
 }
 
+/* The pinned twin is written for this pass only once what was enqueued before it has read it: what
+ * competes reads the tables as they were. */
+static enum pkv_status settle_tables(struct pkvi_tier *t, uint32_t s)
+{
+    if (!t->seq[s].tables_on_way) {
+        return PKV_OK;
+    }
+    t->seq[s].tables_on_way = false;
+    PKV_TRY(pkvi_transfer_arrived(t, s));
+    return pkvi_stream_sync(t->compute);
+}
+
 /* The first pages of the ring leave. */
 static enum pkv_status leave(struct pkvi_tier *t, const struct pkvi_tier_part *part, uint32_t l,
                              uint32_t first)
@@ -267,12 +279,14 @@ static enum pkv_status prepare_decode(struct pkvi_tier *t, const struct pkvi_tie
             continue;
         }
         if (first > seq->state[l].ring_first) {
+            PKV_TRY(settle_tables(t, part->seq));
             PKV_TRY(leave(t, part, l, first));
         }
         PKV_TRY(pkvi_tier_own_open_page(t, part, l));
         PKV_TRY(pkvi_pages_add(t, part->seq, l, open, end));
         pkvi_hot_write_ring(t, part->seq, l, end);
     }
+    seq->tables_on_way = false; /* when the next pass begins, this one has ended */
     return PKV_OK;
 }
 
@@ -300,11 +314,40 @@ static enum pkv_status make_dense(struct pkvi_tier *t, const struct pkvi_tier_pa
     return pkvi_copies_flush(&copies);
 }
 
+/* Do the scores that the lane has go on with this pass? Until it has ended they are no one's. */
+static void begin_sums(struct pkvi_tier *t, const struct pkvi_tier_part *part)
+{
+    t->seq[part->seq].summing = t->sums && part->exact && t->scored[t->lane].seq == part->seq &&
+                                t->scored[t->lane].tokens == part->tokens;
+    t->scored[t->lane].seq = PKVI_NO_PLACE;
+}
+
+void pkvi_hot_scored(struct pkvi_tier *t)
+{
+    const struct pkvi_tier_part *part = &t->part[0];
+    const struct pkvi_tier_seq *seq = &t->seq[part->seq];
+    if (t->sums && t->part_count == 1 && part->exact && (seq->placing || seq->scoring)) {
+        t->scored[t->lane].seq = part->seq;
+        t->scored[t->lane].tokens = part->tokens + part->rows;
+    }
+}
+
+void pkvi_hot_unscore(struct pkvi_tier *t, uint32_t seq)
+{
+    for (uint32_t lane = 0; lane < PKVI_TIER_LANES; lane++) {
+        if (t->scored[lane].seq == seq) {
+            t->scored[lane].seq = PKVI_NO_PLACE;
+        }
+    }
+}
+
 enum pkv_status pkvi_hot_prepare(struct pkvi_tier *t, const struct pkvi_tier_part *part)
 {
     struct pkvi_tier_seq *seq = &t->seq[part->seq];
+    begin_sums(t, part);
     if (!pkvi_hot_wanted(t, part->tokens + part->rows)) {
         PKV_TRY(make_dense(t, part));
+        seq->scoring = t->sums && part->exact && part->goes_on;
         for (uint32_t l = 0; l < t->config.layers; l++) {
             if (t->layer[l].global) {
                 PKV_TRY(pkvi_tier_prepare_dense(t, part, l));
@@ -312,6 +355,7 @@ enum pkv_status pkvi_hot_prepare(struct pkvi_tier *t, const struct pkvi_tier_par
         }
         return PKV_OK;
     }
+    seq->scoring = false;
     const bool few = part->rows <= PKV_PAGE_TOKENS && !part->exact;
     seq->picking = few && recipe_of(t)->pick != PKV_PICK_NONE;
     return few && seq->placed && !seq->picking ? prepare_decode(t, part) : prepare_exact(t, part);
@@ -377,7 +421,7 @@ static enum pkv_status score_tile(struct pkvi_tier *t, const struct pkvi_tier_ro
     }
     struct pkv_args_score args = score_args(t, rows, span);
     args.skip_rows = skip;
-    args.keep = at->first_position > begin ? 1.0f : 0.0f;
+    args.keep = at->first_position > begin || t->seq[part->seq].summing ? 1.0f : 0.0f;
     weigh(recipe_of(t), window, at->first_position + skip - begin, &args);
     return pkvi_stream_score(t, &args, part->seq, rows->layer);
 }
@@ -481,10 +525,10 @@ enum pkv_status pkvi_hot_attended(struct pkvi_tier *t, const struct pkvi_tier_ro
     for (uint32_t i = 0, count = 1; i < rows->attend.span_count; i += count) {
         const struct pkvi_tier_seq *seq = &t->seq[rows->host_spans[i].view];
         count = 1;
-        if (seq->placing) {
+        if (seq->placing || seq->scoring) {
             const struct pkvi_tier_part *part = part_of(t, rows->host_spans[i].view);
             PKV_TRY(score_tile(t, rows, i, part));
-            if (rows->last_tile) {
+            if (seq->placing && rows->last_tile) {
                 PKV_TRY(place(t, rows, part));
             }
             if (seq->picking) {

@@ -111,6 +111,7 @@ enum pkv_status pkvi_tier_seq_truncate(struct pkvi_tier *t, uint32_t s, uint32_t
     if (!pkvi_hot_survives(t, s, tokens)) {
         pkvi_hot_forget(t, s);
     }
+    pkvi_hot_unscore(t, s);
     for (uint32_t l = 0; l < t->config.layers; l++) {
         if (t->layer[l].global) {
             PKV_TRY(

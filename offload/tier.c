@@ -117,8 +117,8 @@ static struct pkv_kv_view view_of(const struct pkvi_tier *t, uint32_t s, uint32_
         view = pkvi_prune_view(t, s, l);
     } else if (t->layer[l].global && t->seq[s].hot) {
         view = pkvi_hot_view(t, s, l);
-    } else if (t->layer[l].global && t->seq[s].placing) {
-        view.score = t->scores + t->lane * t->score_lane_bytes;
+    } else if (t->layer[l].global && (t->seq[s].placing || t->seq[s].scoring)) {
+        view.score = t->scores + t->lane * t->score_lane_bytes + t->layer[l].prompt_scores;
         view.score_stride = t->blocks_max * PKV_PAGE_TOKENS;
     }
     return view;
@@ -144,6 +144,9 @@ static void write_tables(struct pkvi_tier *t)
         } else {
             write_ring(t, l);
         }
+    }
+    for (uint32_t lane = 0; lane < PKVI_TIER_LANES; lane++) {
+        t->scored[lane].seq = PKVI_NO_PLACE;
     }
     if (t->hot_pages) {
         pkvi_hot_write_least(t);
@@ -606,6 +609,7 @@ enum pkv_status pkvi_tier_attend(struct pkvi_tier *t, const struct pkvi_tier_row
 
 enum pkv_status pkvi_tier_end(struct pkvi_tier *t)
 {
+    pkvi_hot_scored(t);
     for (uint32_t p = 0; p < t->part_count; p++) {
         struct pkvi_tier_seq *seq = &t->seq[t->part[p].seq];
         seq->tokens = t->part[p].tokens + t->part[p].rows;

@@ -109,7 +109,8 @@ void pkvi_tier_close(struct pkvi_tier *tier);
 
 struct pkvi_tier_part {
     uint32_t seq, tokens, rows; /* tokens: before the pass */
-    bool exact; /* a prompt: attends to everything, also where the sequence is HOT */
+    bool exact;   /* a prompt: attends to everything, also where the sequence is HOT */
+    bool goes_on; /* and more passes of the same prompt follow */
 };
 
 /*

@@ -29,9 +29,10 @@ struct pkvi_tier_layer {
     uint32_t ring_pages;       /* sliding: of a sequence and KV head */
     pkv_addr ring, ring_table; /* sliding: pages of all shares, and their tables */
     /* hot sets, of a global layer: */
-    uint32_t hot_slots; /* of the KV head with the most */
-    uint32_t hot_base;  /* its first entry in a row of hot_table */
-    uint64_t hot_state; /* in a share's: f32 scores [kv_heads][hot_slots + ring], i32 tokens */
+    uint32_t hot_slots;     /* of the KV head with the most */
+    uint32_t hot_base;      /* its first entry in a row of hot_table */
+    uint64_t hot_state;     /* in a share's: f32 scores [kv_heads][hot_slots + ring], i32 tokens */
+    uint64_t prompt_scores; /* in a lane's */
 };
 
 /* Of one share. */
@@ -68,7 +69,10 @@ struct pkvi_tier_seq {
     bool placing;         /* the running pass fills its hot set */
     bool picking;         /* besides, and then attends to it: exact attention only chooses */
     bool placed;          /* its hot set is filled, and up to date */
-    bool tables_changed;  /* of its hot set, since they were uploaded */
+    bool scoring;        /* the running pass is DENSE, and scored for those of its prompt to come */
+    bool summing;        /* the running pass adds to the scores of those of its prompt before it */
+    bool tables_changed; /* of its hot set, since they were uploaded */
+    bool tables_on_way;  /* their upload was enqueued between passes, and may not have run yet */
     uint32_t dirty_first, dirty_end; /* rows of the page table to upload */
     struct pkvi_tier_state *state;   /* [layers]; sliding ones are not used */
 };
@@ -118,23 +122,30 @@ struct pkvi_tier {
     uint64_t hot_state_bytes; /* of a share */
     uint64_t parking_slot_bytes;          /* at the end of a parking: slots and their state */
     uint64_t score_lane_bytes, lse_bytes; /* parts of sizes.score_bytes */
-    uint32_t unit_bytes;                  /* of a pool page: the largest layer's */
-    uint32_t staging_head_pages;          /* KV heads of the widest global layer */
+    uint64_t score_layer_bytes;           /* of a lane: the widest layer's */
+    bool sums; /* all rows of a prompt count, and it may come in several passes */
+    /* Whose scores a lane has, of all rows of its prompt up to so many tokens; PKVI_NO_PLACE:
+     * none. */
+    struct {
+        uint32_t seq, tokens;
+    } scored[PKVI_TIER_LANES];
+    uint32_t unit_bytes;         /* of a pool page: the largest layer's */
+    uint32_t staging_head_pages; /* KV heads of the widest global layer */
     /* device memory */
     pkv_addr payload, tables; /* the two allocations */
     pkv_addr pool, staging, buffer, carry;
-    pkv_addr views;               /* struct pkv_kv_view [layers][slots] */
-    pkv_addr table;               /* pkv_addr [slots][blocks_max][row_entries] */
-    pkv_addr picked_views;        /* struct pkv_kv_view [layers][slots], of sequences that pick */
-    pkv_addr hot_table;           /* pkv_addr [slots][hot_entries]: pages by key */
-    pkv_addr first_keys;          /* u32 [slots][row_entries] */
-    pkv_addr least_keys;          /* u32 [row_entries] */
-    pkv_addr block_table;         /* pkv_addr [slots][global layers][blocks_max] */
-    pkv_addr hot_state;           /* [config.sequences] */
-    pkv_addr scores;              /* f32 [lanes][most kv_heads][context] */
-    pkv_addr lse;                 /* f32 [step_rows][most heads] */
-    pkv_addr score_scratch;       /* of SCORE or PLACE */
-    pkv_addr staging_tables;      /* pkv_addr [layers][slot][tile pages][kv_heads] */
+    pkv_addr views;          /* struct pkv_kv_view [layers][slots] */
+    pkv_addr table;          /* pkv_addr [slots][blocks_max][row_entries] */
+    pkv_addr picked_views;   /* struct pkv_kv_view [layers][slots], of sequences that pick */
+    pkv_addr hot_table;      /* pkv_addr [slots][hot_entries]: pages by key */
+    pkv_addr first_keys;     /* u32 [slots][row_entries] */
+    pkv_addr least_keys;     /* u32 [row_entries] */
+    pkv_addr block_table;    /* pkv_addr [slots][global layers][blocks_max] */
+    pkv_addr hot_state;      /* [config.sequences] */
+    pkv_addr scores;         /* f32 [lanes][global layers, if it sums][most kv_heads][context] */
+    pkv_addr lse;            /* f32 [step_rows][most heads] */
+    pkv_addr score_scratch;  /* of SCORE or PLACE */
+    pkv_addr staging_tables; /* pkv_addr [layers][slot][tile pages][kv_heads] */
     uint64_t staging_table_bytes; /* of a layer: both slots, the widest layer's heads */
     /* pinned: the same, for the host to write */
     pkv_addr upload;
@@ -252,6 +263,10 @@ bool pkvi_hot_survives(const struct pkvi_tier *tier, uint32_t seq, uint32_t toke
 /* Its slots are given back; the next pass that needs them fills them anew. */
 void pkvi_hot_forget(struct pkvi_tier *tier, uint32_t seq);
 void pkvi_hot_write_least(struct pkvi_tier *tier);
+/* The running pass has ended: its scores are whole. A sequence was cut, or closed: its scores go.
+ */
+void pkvi_hot_scored(struct pkvi_tier *tier);
+void pkvi_hot_unscore(struct pkvi_tier *tier, uint32_t seq);
 
 /* prune.c */
 /* PKV_ERR_INVALID, PKV_ERR_UNSUPPORTED: what of the policy, the config or the layers cannot be. */

@@ -432,11 +432,14 @@ static struct pkvi_pass stage(struct pkv_session *s, uint32_t lane_number,
 static enum pkv_status begin_pass(struct pkv_session *s, uint32_t lane_number,
                                   const struct pkv_step_part *parts, uint32_t count)
 {
+    const bool prompt = lane_number == PKVI_LANE_PROMPT;
     for (uint32_t p = 0; p < count; p++) {
-        s->tier_parts[p] = (struct pkvi_tier_part){.seq = parts[p].seq->index,
-                                                   .tokens = parts[p].seq->tokens,
-                                                   .rows = parts[p].count,
-                                                   .exact = lane_number == PKVI_LANE_PROMPT};
+        s->tier_parts[p] = (struct pkvi_tier_part){
+            .seq = parts[p].seq->index,
+            .tokens = parts[p].seq->tokens,
+            .rows = parts[p].count,
+            .exact = prompt,
+            .goes_on = prompt && s->prompt.done + parts[p].count < s->prompt.count};
     }
     return pkvi_tier_begin(s->tier, s->tier_parts, count);
 }

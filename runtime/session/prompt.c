@@ -50,6 +50,16 @@ enum pkv_status pkv_prompt_begin(struct pkv_session *session, struct pkv_seq *se
     return PKV_OK;
 }
 
+/* Rows of the next pass: of long passes all about the same, so that the last rows of a prompt,
+ * which a policy may look at, are not few in a pass of their own. */
+static size_t next_rows(const struct pkv_session *s, size_t left, size_t most)
+{
+    const size_t step = s->config.step_rows, passes = (left + most - 1) / most;
+    const size_t even = ((left + passes - 1) / passes + step - 1) / step * step;
+    const size_t rows = even < most ? even : most;
+    return rows < left ? rows : left;
+}
+
 static enum pkv_status begin_pass(struct pkv_session *s)
 {
     struct pkvi_prompt *prompt = &s->prompt;
@@ -57,7 +67,7 @@ static enum pkv_status begin_pass(struct pkv_session *s)
     const bool single = pkvi_session_prunes(s) && prompt->seq->tokens > 0;
     const size_t left = prompt->count - prompt->done,
                  most = single ? 1 : s->lane[PKVI_LANE_PROMPT]->rows;
-    const size_t rows = left < most ? left : most;
+    const size_t rows = next_rows(s, left, most);
     prompt->part = (struct pkv_step_part){.seq = prompt->seq,
                                           .ids = prompt->ids + prompt->done,
                                           .count = (uint32_t)rows,

@@ -98,16 +98,17 @@ static double weight_of(const struct pkv_recipe *recipe, uint32_t row, uint32_t 
     return window > 1 ? 1 + place * ((double)recipe->window_ramp - 1) / (window - 1) : 1;
 }
 
-/* Every token's score by the rows of an exact pass; checks their attention. */
-static void score_rows(const struct pkvt_hot_shape *shape, const struct pkvt_hot_seq *seq,
+/* Every token's score by the rows of an exact pass, and those before; checks their attention. */
+static void score_rows(const struct pkvt_hot_shape *shape, struct pkvt_hot_seq *seq,
                        const struct pkvt_hot_rows *rows, uint32_t head, double *score_out)
 {
     uint32_t tokens[PKVT_HOT_CONTEXT];
     double p[PKVT_HOT_CONTEXT];
     const uint32_t end = rows->first + rows->rows;
-    memset(score_out, 0, end * sizeof *score_out);
+    double *sum = seq->sum[rows->layer][head];
     for (uint32_t t = 0; t < end; t++) {
         tokens[t] = t;
+        score_out[t] = rows->summing && t < rows->first ? sum[t] : 0;
     }
     for (uint32_t r = 0; r < rows->rows; r++) {
         const double weight = weight_of(&shape->recipe, r, rows->rows);
@@ -116,9 +117,10 @@ static void score_rows(const struct pkvt_hot_shape *shape, const struct pkvt_hot
             score_out[t] += weight * p[t];
         }
     }
+    memcpy(sum, score_out, end * sizeof *sum);
 }
 
-void pkvt_hot_check_all(const struct pkvt_hot_shape *shape, const struct pkvt_hot_seq *seq,
+void pkvt_hot_check_all(const struct pkvt_hot_shape *shape, struct pkvt_hot_seq *seq,
                         const struct pkvt_hot_rows *rows)
 {
     double score[PKVT_HOT_CONTEXT];

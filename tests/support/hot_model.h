@@ -58,12 +58,14 @@ struct pkvt_hot_seq {
     float k[PKVT_HOT_LAYERS][PKVT_HOT_CONTEXT][PKVT_HOT_KV_COLS]; /* as kept */
     float v[PKVT_HOT_LAYERS][PKVT_HOT_CONTEXT][PKVT_HOT_KV_COLS];
     double key[PKVT_HOT_LAYERS][PKVT_HOT_HEADS][PKVT_HOT_CONTEXT]; /* by token */
+    double sum[PKVT_HOT_LAYERS][PKVT_HOT_HEADS][PKVT_HOT_CONTEXT]; /* scores so far */
     struct pkvt_hot_set set[PKVT_HOT_LAYERS][PKVT_HOT_HEADS];      /* after the last pass */
 };
 
 /* Rows of a pass in a layer. */
 struct pkvt_hot_rows {
     uint32_t layer, first, rows; /* first: position */
+    bool summing;                /* scores of the passes before it count too */
     const float *q, *k, *v, *out;
 };
 
@@ -72,7 +74,7 @@ void pkvt_hot_keep(const struct pkvt_hot_shape *shape, struct pkvt_hot_seq *seq,
                    const struct pkvt_hot_rows *rows);
 
 /* Rows attended to everything. */
-void pkvt_hot_check_all(const struct pkvt_hot_shape *shape, const struct pkvt_hot_seq *seq,
+void pkvt_hot_check_all(const struct pkvt_hot_shape *shape, struct pkvt_hot_seq *seq,
                         const struct pkvt_hot_rows *rows);
 /* The same, and then `now` was filled, of `room` slots; picked: rows attended to that alone. */
 void pkvt_hot_check_placed(const struct pkvt_hot_shape *shape, struct pkvt_hot_seq *seq,

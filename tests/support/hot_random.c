@@ -158,3 +158,53 @@ void pkvt_hot_random_config(struct pkvt_rng *rng, const struct pkvt_hot_shape *s
     config->pass_rows =
         config->pass_rows < config->context_tokens ? config->pass_rows : config->context_tokens;
 }
+
+uint32_t pkvt_hot_global_layers(const struct pkvt_hot_shape *shape)
+{
+    uint32_t count = 0;
+    for (uint32_t l = 0; l < shape->layers; l++) {
+        count += shape->layer[l].kind == PKV_LAYER_GLOBAL;
+    }
+    return count;
+}
+
+uint32_t pkvt_hot_heads(const struct pkvt_hot_shape *shape)
+{
+    uint32_t heads = 0;
+    for (uint32_t l = 0; l < shape->layers; l++) {
+        heads += shape->layer[l].kind == PKV_LAYER_GLOBAL ? shape->layer[l].kv_heads : 0;
+    }
+    return heads;
+}
+
+/* What a budget buys is as much as it can, and not more. */
+double pkvt_hot_check_plan(const struct pkvt_hot_shape *shape,
+                           const struct pkvi_tier_config *config,
+                           const struct pkvi_tier_sizes *sizes)
+{
+    const uint32_t heads = pkvt_hot_heads(shape);
+    const uint32_t n = config->sequences;
+    uint64_t block = 0;
+    for (uint32_t l = 0; l < shape->layers; l++) {
+        const struct pkv_layer_info *info = &shape->layer[l];
+        const uint64_t page = PKV_PAGE_TOKENS * pkvi_kv_entry_bytes(shape->kv_type, info->head_dim);
+        block = info->kind == PKV_LAYER_GLOBAL && page > block ? page : block;
+    }
+    const uint64_t pool = sizes->quota_pages * block; /* a page comes with keys and tokens */
+    const uint64_t one_layers = (block + 8 * PKV_PAGE_TOKENS) * heads;
+    assert_int_equal(sizes->pool_bytes, pool * n);
+    assert_int_equal(sizes->quota_pages, sizes->ring_pages * heads + sizes->hot_pages);
+    const uint64_t kept = sizes->keep_pages * one_layers; /* beyond the budget */
+    assert_int_equal(sizes->keep_pages > 0, config->policy->recipe.leave == PKV_LEAVE_KEEP);
+    const uint64_t used =
+        (sizes->pool_bytes + sizes->hot_bytes + sizes->staging_bytes + n - 1) / n - kept;
+    const uint64_t budget = config->budget_bytes, slack = budget / 200;
+    PKVT_HOT_CHECK(used <= budget, "%llu bytes for a budget of %llu", (unsigned long long)used,
+                   (unsigned long long)budget);
+    const uint64_t allowed = slack > one_layers ? slack : one_layers;
+    const double gap = (double)(budget - used) / (double)allowed;
+    PKVT_HOT_CHECK(gap <= 1, "%llu bytes for a budget of %llu, %s of %u pages (%u of a ring)",
+                   (unsigned long long)used, (unsigned long long)budget, config->policy->name,
+                   sizes->quota_pages, sizes->ring_pages);
+    return gap;
+}
