@@ -18,7 +18,10 @@
     X(PKV_OP_TOPK, topk)                                                                           \
     X(PKV_OP_SCORE, score)                                                                         \
     X(PKV_OP_PLACE, place)                                                                         \
-    X(PKV_OP_COMPETE, compete)
+    X(PKV_OP_COMPETE, compete)                                                                     \
+    X(PKV_OP_KEEP, keep)                                                                           \
+    X(PKV_OP_GATHER, gather)                                                                       \
+    X(PKV_OP_THIN, thin)
 
 #define ENTRY(op, name) [op] = &pkvi_kernel_##name##_cuda,
 

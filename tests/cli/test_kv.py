@@ -50,6 +50,18 @@ class Plan(CliTest):
         self.assertEqual(lines(self.record(*args, "--kv-budget", "100%")), lines(whole))
         self.assertEqual((whole["kv_global_layers"], whole["kv_dense_layers"], half["kv_dense_layers"]), (2, 2, 0))
 
+    def test_policies_that_prune(self):
+        """At their own bytes: fewer than everything, and no budget, by name."""
+        args = ["plan", "-m", TINY["qwen3"], "-c", "2000"]
+        key = "K and V, global layers"
+        whole = lines(self.record(*args))[key]
+        for policy in ("pyramidinfer", "pyramidinfer-paper"):
+            record = self.record(*args, "--kv-policy", policy)
+            self.assertLess(lines(record)[key], whole)
+            self.assertLess(record["memory"]["pinned"]["asked_bytes"], whole)
+            self.fails(*args, "--kv-policy", policy, "--kv-budget", "50%", mentions=[policy, "no budget"])
+        self.fails("plan", "-m", TINY["gemma3"], "-c", "500", "--kv-policy", "pyramidinfer", mentions="window")
+
     def test_refusals(self):
         args = ["plan", "-m", TINY["llama_q4_1"], "-c", "2000"]
         line = self.fails(*args, "--kv-budget", "1", mentions=["KV budget", "--kv-budget"])
