@@ -82,8 +82,7 @@ class Smollm2(CliTest):
                 continue
             self.assertEqual(row["scored"], 32)
             self.assertLessEqual(row["device_bytes"], row["budget_bytes"])
-            # at most 0.5 % below it, or a block a layer: 32 tokens of 3 KV heads of 64, twice 2 bytes
-            self.assertLessEqual(row["budget_bytes"] - row["device_bytes"], max(0.005 * row["budget_bytes"], 30 * 32 * 3 * 64 * 4))
+            self.assertGreaterEqual(row["device_bytes"], 0.995 * row["budget_bytes"])
             self.assertGreater(row["coverage"], 0.3)
             self.assertLessEqual(row["coverage"], 1 + 1e-6)
             self.assertLessEqual(row["kl_mean_low"], row["kl_mean"])
