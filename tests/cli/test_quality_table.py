@@ -35,6 +35,8 @@ class QualityTable(unittest.TestCase):
         self.assertIn("| 5% | `h2o` | 0.2000 [0.1000, 0.4000] | 1.80 | 75.0 | 0.500 | 30.0 | 5 (prose) to 70 (code) |", got.stdout)
         self.assertIn("| 5% | `squeeze` | too small |", got.stdout)
         self.assertIn("the order holds", got.stderr)
+        other = [{**one, "budget": "7%", "kl_ratio": one.get("kl_ratio") and 9 * one["kl_ratio"]} for one in rows[:6]]
+        self.assertIn("30.0 | 5 (prose) to 70 (code) |", self.table(rows + other, "--budgets", "5,7").stdout)
         rows[3]["kl_mean"] = 0.22
         self.assertIn("the order DIFFERS", self.table(rows).stderr)
 
