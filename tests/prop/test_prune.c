@@ -521,7 +521,8 @@ static void test_prune__random_sequences__are_what_the_settings_say(void **state
     }
     printf("%u layers pruned, %u zones, %u entries elsewhere, %u steps\n", seen.pruned, seen.zones,
            seen.movers_met, seen.steps);
-    assert_true(only || (seen.pruned > 50 && seen.zones > 100 && seen.movers_met > 100));
+    const uint32_t least = (uint32_t)(end - first) * 5 / 6;
+    assert_true(only || (seen.pruned > least && seen.zones > 100 && seen.movers_met > 100));
 }
 
 int main(void)
