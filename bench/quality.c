@@ -33,7 +33,8 @@ static const struct pkvi_option options[] = {
     {"kv-budget", 0, PKV_OPTION_TEXT, FIELD(budgets), "X,Y,...",
      "budgets of a sequence, each as elsewhere: P%, N tokens, bytes (default 10%)", 0, 0, false},
     {"pyramid", 0, PKV_OPTION_TEXT, FIELD(pyramids), "A,B,...",
-     "how slots are shared out among layers: flat, cosine, linear, power, reversed (default flat)",
+     "how slots are shared out among layers: flat, cosine, linear, power, reversed, file:PATH "
+     "(default flat)",
      0, 0, false},
     {"recent-ratio", 0, PKV_OPTION_TEXT, FIELD(ratios), "A,B,...",
      "shares of a budget for recent tokens, above 0, up to 1 (default: each policy's own)", 0, 0,
@@ -166,6 +167,17 @@ static int run(struct quality *q)
         q->arm[a].budget_bytes = pkvi_engine_budget_bytes(&q->engine, &q->arm[a].budget,
                                                           quality_kv_type(q), (uint32_t)wanted);
     }
+    uint32_t refused = 0;
+    for (uint32_t a = 0; a < q->arm_count; a++) {
+        if (!quality_plan_arm(q, &q->arm[a])) {
+            return PKV_EXIT_FAILED;
+        }
+        refused += q->arm[a].refused[0] != '\0';
+    }
+    if (refused == q->arm_count) {
+        return pkvi_say_failure("no arm can run; %s at %s: %s", q->arm[0].name,
+                                q->arm[0].budget_text, q->arm[0].refused);
+    }
     const uint32_t modes = q->mode == QUALITY_MODES ? 2 : 1;
     struct progress progress = {.all = q->arm_count * q->text_count * modes};
     const uint64_t begin_ns = pkvi_now_ns();
@@ -173,8 +185,8 @@ static int run(struct quality *q)
         return pkvi_signals_exit(PKV_EXIT_FAILED);
     }
     pkvi_say_progress(NULL);
-    pkvi_say_note("ran      %u arms on %u texts in %.1f s", q->arm_count, q->text_count,
-                  pkvi_seconds(pkvi_now_ns() - begin_ns));
+    pkvi_say_note("ran      %u arms on %u texts in %.1f s, %u refused", q->arm_count - refused,
+                  q->text_count, pkvi_seconds(pkvi_now_ns() - begin_ns), refused);
     return quality_report(q);
 }
 

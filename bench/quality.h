@@ -54,6 +54,8 @@ struct quality_arm {
     const char *name;                    /* "snapkv", "full" */
     const struct pkv_policy_ops *policy; /* NULL: full */
     enum pkv_pyramid pyramid;
+    const char *pyramid_text; /* its name, or file:PATH */
+    double *layer_weights;    /* of the file; NULL: none */
     const char *budget_text;
     struct pkvi_budget budget;
     double recent_ratio; /* 0 = the policy's */
@@ -96,6 +98,7 @@ struct quality_lists {
 };
 /* `lists` is cut in pieces, and kept for their words. */
 bool quality_make_arms(struct quality *q, struct quality_lists *lists);
+bool quality_is_file(const char *pyramid); /* file:PATH */
 /* Does it share slots out by itself, whatever shape is asked for? */
 bool quality_own_shape(const struct pkv_policy_ops *policy);
 /* Does its policy prune, at its own bytes? Then it is no rival on equal ones. */
@@ -111,8 +114,9 @@ bool quality_open(struct quality *q);
 void quality_close(struct quality *q);
 /* A text under full attention: its ->prefix, its rows of ->full. */
 bool quality_reference(struct quality *q, struct quality_text *text);
-/* A session for an arm; NULL with arm->refused: its budget does not hold it, which is no failure.
- */
+/* Its device bytes, or ->refused: why it cannot be, which is no failure. False: said why. */
+bool quality_plan_arm(struct quality *q, struct quality_arm *arm);
+/* A session for an arm; NULL where it is refused. */
 bool quality_open_arm(struct quality *q, struct quality_arm *arm, struct pkv_session **session_out);
 /* It on a text: fed the text's own tokens, or writing by itself, with full attention reading along.
  */

@@ -26,7 +26,7 @@ static uint32_t split(char *list, const char **word, uint32_t most)
 /* What tells an arm from the others. */
 struct words {
     const char *policy, *budget, *pyramid, *ratio;
-    bool first_budget, first_pyramid, first_ratio;
+    bool first_budget, first_pyramid, first_ratio, any_file;
 };
 
 /* What PyramidInfer asks of pivotal tokens: how many of those that one row attends to most, or the
@@ -54,6 +54,11 @@ static const struct pkv_policy_ops *find_policy(const char *name)
     return policy;
 }
 
+bool quality_is_file(const char *pyramid)
+{
+    return strncmp(pyramid, "file:", 5) == 0;
+}
+
 bool quality_own_shape(const struct pkv_policy_ops *policy)
 {
     return policy->recipe.slope > 0.0f || policy->budget || policy->prune;
@@ -73,7 +78,8 @@ static bool add_arm(struct quality *q, const struct words *words)
         pkvi_say_usage("--policies: there is no policy '%.64s'", words->policy);
         return false;
     }
-    if (!pkvi_engine_pyramid(words->pyramid, &arm->pyramid)) {
+    arm->pyramid_text = words->pyramid;
+    if (!quality_is_file(words->pyramid) && !pkvi_engine_pyramid(words->pyramid, &arm->pyramid)) {
         pkvi_say_usage("--pyramid: there is no shape '%.64s'", words->pyramid);
         return false;
     }
@@ -83,7 +89,8 @@ static bool add_arm(struct quality *q, const struct words *words)
         return false;
     }
     if (words->ratio && (!pkvi_number_real(words->ratio, 0.0, 1.0, true, &arm->recent_ratio))) {
-        pkvi_say_usage("--recent-ratio: '%.64s': expected a number above 0, up to 1", words->ratio);
+        pkvi_say_usage("--recent-ratio: '%.64s' is not allowed: a number above 0, at most 1",
+                       words->ratio);
         return false;
     }
     arm->recent_ratio = arm->policy ? arm->recent_ratio : 0.0;
@@ -94,8 +101,15 @@ static bool add_arm(struct quality *q, const struct words *words)
     if (prunes) {
         arm->budget_text = "own";
         arm->pyramid = PKV_PYRAMID_FLAT;
+        arm->pyramid_text = "flat";
     }
-    if ((!prunes || words->first_budget) && (arm->policy || words->first_ratio) &&
+    /* a budget of its own is made of the numbers of a file, if there is one */
+    const bool own_file = arm->policy && arm->policy->budget && words->any_file;
+    if (own_file && quality_is_file(words->pyramid)) {
+        q->arm_count++;
+        return true;
+    }
+    if (!own_file && (!prunes || words->first_budget) && (arm->policy || words->first_ratio) &&
         (shaped || words->first_pyramid)) {
         q->arm_count++;
     }
@@ -134,12 +148,18 @@ bool quality_make_arms(struct quality *q, struct quality_lists *lists)
         *ratio[QUALITY_ARMS_MOST] = {NULL};
     uint32_t names = q->policies ? split(lists->policies, name, QUALITY_ARMS_MOST) : 0;
     for (uint32_t i = 0; !q->policies && pkv_policy_at(i) && i < QUALITY_ARMS_MOST; i++) {
-        name[names++] = pkv_policy_name(pkv_policy_at(i));
+        if (!pkv_policy_at(i)->budget) { /* which may ask for numbers of layers */
+            name[names++] = pkv_policy_name(pkv_policy_at(i));
+        }
     }
     const uint32_t budgets = split(lists->budgets, budget, QUALITY_ARMS_MOST);
     const uint32_t pyramids = split(lists->pyramids, pyramid, QUALITY_ARMS_MOST);
     const uint32_t ratios = q->ratios ? split(lists->ratios, ratio, QUALITY_ARMS_MOST) : 1;
     const uint64_t each = (uint64_t)names * ratios * pyramids;
+    bool any_file = false;
+    for (uint32_t p = 0; p < pyramids; p++) {
+        any_file = any_file || quality_is_file(pyramid[p]);
+    }
     for (uint64_t i = 0; i < each * budgets; i++) {
         const uint64_t r = i / names % ratios, p = i / names / ratios % pyramids;
         const struct words words = {.policy = name[i % names],
@@ -148,7 +168,8 @@ bool quality_make_arms(struct quality *q, struct quality_lists *lists)
                                     .ratio = ratio[r],
                                     .first_budget = i < each,
                                     .first_pyramid = p == 0,
-                                    .first_ratio = r == 0};
+                                    .first_ratio = r == 0,
+                                    .any_file = any_file};
         if (!add_arm(q, &words)) {
             return false;
         }
@@ -168,8 +189,8 @@ const struct quality_arm *quality_rival(const struct quality *q, const struct qu
     for (uint32_t a = 0; q->against && a < q->arm_count; a++) {
         const struct quality_arm *other = &q->arm[a];
         const bool same_policy = other->policy == arm->policy;
-        const bool same_shape = other->pyramid == arm->pyramid;
-        const bool wanted = shapes ? same_policy && other->pyramid == shape
+        const bool same_shape = strcmp(other->pyramid_text, arm->pyramid_text) == 0;
+        const bool wanted = shapes ? same_policy && strcmp(other->pyramid_text, q->against) == 0
                                    : same_shape && strcmp(other->name, q->against) == 0;
         if (wanted && other != arm && other->recent_ratio == arm->recent_ratio &&
             strcmp(other->budget_text, arm->budget_text) == 0) {

@@ -56,7 +56,7 @@ static struct part part_of(const struct quality *q, const struct quality_arm *ar
 static const char *shape_of(const struct quality_arm *arm)
 {
     const bool own = arm->policy && quality_own_shape(arm->policy);
-    return own ? "own" : pkv_pyramid_name(arm->pyramid);
+    return own ? "own" : arm->pyramid_text;
 }
 
 /* What was found in every layer; null where nothing was. */

@@ -92,6 +92,7 @@ void quality_close(struct quality *q)
         }
     }
     for (uint32_t a = 0; a < q->arm_count; a++) {
+        free(q->arm[a].layer_weights);
         for (int mode = 0; mode < QUALITY_MODES; mode++) {
             free(q->arm[a].token[mode]);
             free(q->arm[a].bytes_moved[mode]);
@@ -229,21 +230,22 @@ static void count_checks(const struct quality *q, struct pkv_session *session, d
     }
 }
 
-bool quality_open_arm(struct quality *q, struct quality_arm *arm, struct pkv_session **session_out)
+/* `policy`: room for its own; the session keeps a copy. */
+static struct pkv_session_config arm_config(const struct quality *q, struct quality_arm *arm,
+                                            struct pkv_policy_ops *policy)
 {
-    struct pkv_memory_plan plan;
-    struct pkv_policy_ops policy; /* the session keeps a copy */
     struct pkv_session_config config = config_of(q);
     config.kv_policy = arm->policy ? PKV_KV_HOT : PKV_KV_FULL;
     config.policy = arm->policy;
     if (arm->policy && q->slots_of && arm->policy->recipe.pick != PKV_PICK_NONE) {
-        policy = *arm->policy;
-        policy.recipe.ring_share = q->slots_of->recipe.ring_share;
-        policy.recipe.slope = q->slots_of->recipe.slope;
-        policy.budget = q->slots_of->budget;
-        config.policy = &policy;
+        *policy = *arm->policy;
+        policy->recipe.ring_share = q->slots_of->recipe.ring_share;
+        policy->recipe.slope = q->slots_of->recipe.slope;
+        policy->budget = q->slots_of->budget;
+        config.policy = policy;
     }
     config.kv_pyramid = arm->pyramid;
+    config.kv_layer_weights = arm->layer_weights;
     config.kv_recent_ratio = arm->policy ? (float)arm->recent_ratio : 0.0f;
     config.kv_sinks = arm->policy ? (int32_t)q->sinks : -1;
     if (quality_prunes(arm)) {
@@ -252,6 +254,20 @@ bool quality_open_arm(struct quality *q, struct quality_arm *arm, struct pkv_ses
     config.kv_budget_bytes = arm->budget_bytes;
     config.kv_keep_tokens = q->tokens_most;
     config.kv_check_steps = 1;
+    return config;
+}
+
+bool quality_plan_arm(struct quality *q, struct quality_arm *arm)
+{
+    struct pkv_memory_plan plan;
+    struct pkv_policy_ops policy;
+    if (quality_is_file(arm->pyramid_text) && !arm->layer_weights) {
+        arm->layer_weights = pkvi_engine_weights(&q->engine, arm->pyramid_text + 5);
+        if (!arm->layer_weights) {
+            return false;
+        }
+    }
+    const struct pkv_session_config config = arm_config(q, arm, &policy);
     const enum pkv_status status = pkv_session_plan(q->engine.model, &config, &plan);
     if (status == PKV_ERR_RANGE || status == PKV_ERR_INVALID ||
         (quality_prunes(arm) && status == PKV_ERR_UNSUPPORTED)) {
@@ -259,7 +275,14 @@ bool quality_open_arm(struct quality *q, struct quality_arm *arm, struct pkv_ses
         return true;
     }
     arm->device_bytes = plan.kv_sequence_bytes;
-    return told(status) && told(pkv_session_open(q->engine.model, &config, session_out));
+    return told(status);
+}
+
+bool quality_open_arm(struct quality *q, struct quality_arm *arm, struct pkv_session **session_out)
+{
+    struct pkv_policy_ops policy;
+    const struct pkv_session_config config = arm_config(q, arm, &policy);
+    return arm->refused[0] || told(pkv_session_open(q->engine.model, &config, session_out));
 }
 
 /* Full attention over what a policy wrote by itself, to ->along. */

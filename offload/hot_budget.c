@@ -57,10 +57,14 @@ enum pkv_status pkvi_hot_check_recipe(const struct pkvi_tier_config *config)
         return refuse(config, "tokens compete by the key mass, and nothing else asks for keys",
                       (double)r->key);
     }
-    if ((uint32_t)config->pyramid >= PKV_PYRAMID_COUNT ||
-        (config->layer_weights && !config->policy->budget && !weights_hold(config))) {
-        return refuse(config, "unknown shape, or weights of layers, expected 0 to 1e9, not all 0",
-                      (double)config->pyramid);
+    if ((uint32_t)config->pyramid >= PKV_PYRAMID_COUNT) {
+        return refuse(config, "unknown shape", (double)config->pyramid);
+    }
+    if (config->layer_weights && !config->policy->budget && !weights_hold(config)) {
+        return PKV_FAIL(PKV_ERR_INVALID,
+                        "policy %s: weights of layers (--pyramid file:PATH): expected 0 to 1e9, "
+                        "and not all 0",
+                        config->policy->name);
     }
     if (!(r->slope >= 0.0f && r->slope < 1.0f)) {
         return refuse(config, "slope, expected 0 and below 1", (double)r->slope);

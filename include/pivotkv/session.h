@@ -217,6 +217,9 @@ PKV_API enum pkv_status pkv_prompt_begin(struct pkv_session *session, struct pkv
  */
 PKV_API enum pkv_status pkv_prompt_advance(struct pkv_session *session, uint32_t units,
                                            const float **logits_out);
+/* Tokens that are done, those of the pass at hand in proportion to its units; 0: nothing is under
+ * way. */
+PKV_API size_t pkv_prompt_progress(const struct pkv_session *session);
 /* Leave it, as `cancel` above does. Nothing is under way: nothing is done. */
 PKV_API enum pkv_status pkv_prompt_cancel(struct pkv_session *session);
 

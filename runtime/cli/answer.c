@@ -4,9 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CUT_TOKENS ((size_t)8) /* more than a character is cut into */
-#define PIECE_TOKENS ((size_t)512)
-#define LONG_PIECE_TOKENS ((size_t)8192) /* where layers are streamed: all of it once a piece */
+#define CUT_TOKENS ((size_t)8)     /* more than a character is cut into */
+#define LONG_TOKENS ((size_t)1024) /* of a prompt whose progress is shown */
 
 const char *pkvi_finish_name(enum pkvi_finish finish)
 {
@@ -177,29 +176,47 @@ bool pkvi_seq_cut(struct pkv_seq *seq, size_t *left_out, size_t tokens)
     return status == PKV_OK;
 }
 
-/* The prompt from `at` on; a long one in pieces, so that its progress can be seen. */
+/* The one token that was chosen and not yet run when a sequence was saved: as it would have gone
+ * on, a step, not a prompt, which a policy may look at. */
+static enum pkv_status feed_one(struct pkvi_answer *answer, struct pkv_seq *seq, size_t at,
+                                const float **logits_out)
+{
+    const struct pkv_step_part part = {
+        .seq = seq, .ids = answer->ids + at, .count = 1, .logit_rows = 1};
+    return pkv_step_run(answer->engine->session, &part, 1, logits_out);
+}
+
+/* The prompt from `at` on, unit by unit, so that its progress can be seen. */
 static enum pkv_status feed(struct pkvi_answer *answer, struct pkv_seq *seq, size_t at,
                             const float **logits_out)
 {
-    const struct pkv_memory_plan *plan = &answer->engine->plan;
-    const bool streamed = plan->kv_dense_layers < plan->kv_global_layers;
-    const size_t piece = streamed ? LONG_PIECE_TOKENS : PIECE_TOKENS;
-    bool is_long = answer->prompt_count - at > 2 * PIECE_TOKENS;
-    enum pkv_status status = PKV_OK;
-    while (status == PKV_OK && at < answer->prompt_count) {
-        size_t left = answer->prompt_count - at;
-        size_t count = left < piece ? left : piece;
-        if (is_long) {
-            pkvi_say_progress("prompt   %zu of %zu tokens", at, answer->prompt_count);
-        }
-        status = pkv_prompt_run(answer->engine->session, seq, answer->ids + at, count, &pkvi_signal,
-                                logits_out);
-        at += count;
-        if (status == PKV_OK && pkvi_signal != 0 && at < answer->prompt_count) {
-            status = PKV_ERR_CANCELED;
-        }
+    struct pkv_session *session = answer->engine->session;
+    const size_t count = answer->prompt_count - at;
+    if (count == 0) {
+        return PKV_OK;
     }
-    if (is_long) {
+    if (count == 1 && at > 0) {
+        return feed_one(answer, seq, at, logits_out);
+    }
+    enum pkv_status status = pkv_prompt_begin(session, seq, answer->ids + at, count);
+    size_t shown = 0;
+    if (status == PKV_OK) {
+        status = PKV_PENDING;
+    }
+    while (status == PKV_PENDING) {
+        if (pkvi_signal != 0) {
+            status = pkv_prompt_cancel(session);
+            status = status == PKV_OK ? PKV_ERR_CANCELED : status;
+            break;
+        }
+        const size_t done = pkv_prompt_progress(session);
+        if (count > LONG_TOKENS && (shown == 0 || done - shown >= LONG_TOKENS / 2)) {
+            pkvi_say_progress("prompt   %zu of %zu tokens", at + done, answer->prompt_count);
+            shown = done > 0 ? done : 1;
+        }
+        status = pkv_prompt_advance(session, 1, logits_out);
+    }
+    if (shown > 0) {
         pkvi_say_progress(NULL);
     }
     return status;

@@ -330,16 +330,19 @@ bool pkvi_engine_pyramid(const char *name, enum pkv_pyramid *pyramid_out)
     return false;
 }
 
-/* A JSON array of one number a global layer. */
-static bool read_weights(struct pkvi_engine *engine, const char *path)
+double *pkvi_engine_weights(const struct pkvi_engine *engine, const char *path)
 {
     struct pkv_memory_plan plan = {.line_count = 0};
     const struct pkv_session_config config = pkv_session_config_default();
     struct pkvi_bytes text = {0};
     json_error_t error;
     (void)pkv_session_plan(engine->model, &config, &plan); /* of the layers; memory is told later */
+    if (path[0] == '\0') {
+        pkvi_say_failure("--pyramid file: without a path");
+        return NULL;
+    }
     if (!pkvi_file_read(path, &text)) {
-        return false;
+        return NULL;
     }
     json_t *array = json_loadb(text.data, text.bytes, JSON_REJECT_DUPLICATES, &error);
     free(text.data);
@@ -348,16 +351,16 @@ static bool read_weights(struct pkvi_engine *engine, const char *path)
     for (size_t i = 0; ok && i < count; i++) {
         ok = json_is_number(json_array_get(array, i));
     }
-    engine->layer_weights = ok ? malloc(count * sizeof *engine->layer_weights) : NULL;
-    for (size_t i = 0; engine->layer_weights && i < count; i++) {
-        engine->layer_weights[i] = json_number_value(json_array_get(array, i));
+    double *weights = ok ? malloc(count * sizeof *weights) : NULL;
+    for (size_t i = 0; weights && i < count; i++) {
+        weights[i] = json_number_value(json_array_get(array, i));
     }
     json_decref(array);
-    if (!engine->layer_weights) {
+    if (!weights) {
         pkvi_say_failure("%s: expected a JSON array of %u numbers, one a global layer",
                          pkvi_file_name(path), plan.kv_global_layers);
     }
-    return engine->layer_weights != NULL;
+    return weights;
 }
 
 static void set_policy(const struct pkvi_engine *engine, const struct pkvi_engine_options *options,
@@ -421,8 +424,11 @@ bool pkvi_engine_plan_session(struct pkvi_engine *engine, const struct pkvi_engi
     const char *file = options->pyramid && strncmp(options->pyramid, "file:", 5) == 0
                            ? options->pyramid + 5
                            : NULL;
-    if (file && !engine->layer_weights && !read_weights(engine, file)) {
-        return false;
+    if (file && !engine->layer_weights) {
+        engine->layer_weights = pkvi_engine_weights(engine, file);
+        if (!engine->layer_weights) {
+            return false;
+        }
     }
     set_policy(engine, options, config);
     const enum pkv_status status = pkv_session_plan(engine->model, config, &engine->plan);

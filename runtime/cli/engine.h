@@ -120,6 +120,8 @@ bool pkvi_engine_logits_ok(const struct pkvi_engine *engine, const float *logits
 
 /* The shape of this name; false: there is none. */
 bool pkvi_engine_pyramid(const char *name, enum pkv_pyramid *pyramid_out);
+/* Of --pyramid file:PATH: a number a global layer, from a JSON array; free() it. NULL: said why. */
+double *pkvi_engine_weights(const struct pkvi_engine *engine, const char *path);
 
 /* Bytes of K and V in the plan that are there: "device", "pinned". */
 uint64_t pkvi_engine_kv_bytes(const struct pkvi_engine *engine, const char *where);

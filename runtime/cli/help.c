@@ -9,6 +9,7 @@
 
 #define NAME_COLUMNS 28
 #define LINE_COLUMNS 80
+#define VALUE_COLUMNS 10 /* where a value goes on that is longer than a line */
 
 struct pkvi_allowed pkvi_help_allowed(const struct pkvi_option *option)
 {
@@ -80,14 +81,34 @@ static void print_wrapped(const char *text, int column)
     pkvi_out_write("\n", 1);
 }
 
+/* A value's words, broken behind a '|' where a line is full; the column it ends in. */
+static int print_value(const char *value, int column)
+{
+    while (*value != '\0') {
+        int word = (int)strcspn(value, "|");
+        word += value[word] == '|';
+        if (column + word > LINE_COLUMNS) {
+            column = VALUE_COLUMNS;
+            pkvi_out_printf("\n%*s", column, "");
+        }
+        pkvi_out_write(value, (size_t)word);
+        column += word;
+        value += word;
+    }
+    return column;
+}
+
 static void print_option(const struct pkvi_option *option)
 {
     char name[80];
-    int columns = snprintf(
-        name, sizeof name, "  %c%c%s --%s%s%s", option->letter != 0 ? '-' : ' ',
-        option->letter != 0 ? option->letter : ' ', option->letter != 0 ? "," : " ", option->name,
-        option->value != NULL ? " " : "", option->value != NULL ? option->value : "");
+    int columns =
+        snprintf(name, sizeof name, "  %c%c%s --%s%s", option->letter != 0 ? '-' : ' ',
+                 option->letter != 0 ? option->letter : ' ', option->letter != 0 ? "," : " ",
+                 option->name, option->value != NULL ? " " : "");
     pkvi_out_write(name, strlen(name));
+    if (option->value != NULL) {
+        columns = print_value(option->value, columns);
+    }
     if (columns + 2 > NAME_COLUMNS) {
         pkvi_out_printf("\n%*s", NAME_COLUMNS, "");
     } else {

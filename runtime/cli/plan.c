@@ -42,7 +42,8 @@ static void print_plan(const struct pkvi_engine *engine, const struct pkv_sessio
 {
     const struct pkv_memory_plan *plan = &engine->plan;
     pkvi_engine_say_why(&engine->why_cpu);
-    pkvi_out_printf("policy    %s\n", pkv_kv_policy_name(config->kv_policy));
+    pkvi_out_printf("policy    %s\n", config->policy ? pkv_policy_name(config->policy)
+                                                     : pkv_kv_policy_name(config->kv_policy));
     pkvi_out_printf("context   %u x %u tokens, K and V in %s: %" PRIu64
                     " bytes a token in the global layers\n",
                     config->sequences, engine->context_tokens, pkv_kv_type_name(config->kv_type),

@@ -118,6 +118,17 @@ enum pkv_status pkv_prompt_advance(struct pkv_session *session, uint32_t units,
     return PKV_OK;
 }
 
+size_t pkv_prompt_progress(const struct pkv_session *session)
+{
+    const struct pkvi_prompt *prompt = &session->prompt;
+    const uint64_t layers = session->model->info.layers, tiles = prompt->pass.row_tiles;
+    if (!prompt->seq || !prompt->in_pass || tiles == 0) {
+        return prompt->seq ? prompt->done : 0;
+    }
+    const uint64_t units = prompt->pass.layer * tiles + prompt->pass.row_tile;
+    return prompt->done + (size_t)(units * prompt->part.count / (layers * tiles));
+}
+
 /* What is pruned cannot be undone: the token at hand is done. */
 static enum pkv_status finish_pass(struct pkv_session *s)
 {

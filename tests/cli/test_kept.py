@@ -37,6 +37,17 @@ class Kept(CliTest):
                     rest = self.made("-m", path, "--ids", self.ids([]), "-n", str(100 - first), *after, "--kv-load", self.file)
                     self.assertEqual(part + rest, whole, (name, first, before))
 
+    def test_hot_sets_go_on_as_if_they_had_never_ended(self):
+        """The token that was chosen last is a step, not a prompt, which would fill the slots anew."""
+        prompt = self.ids([(i * i * 31 + 5 * i) % 300 + 3 for i in range(600)])
+        for policy in ("snapkv", "pivot-norecall", "h2o", "window", "snapkv-keep"):
+            common = ["-m", TINY["llama_q4_1"], "-c", "1024", "--kv-policy", policy, "--kv-budget", "48%"]
+            whole = self.made(*common, "--ids", prompt, "-n", "100")
+            for first in (1, 33, 60):
+                part = self.made(*common, "--ids", prompt, "-n", str(first), "--kv-save", self.file)
+                rest = self.made(*common, "--ids", self.ids([]), "-n", str(100 - first), "--kv-load", self.file)
+                self.assertEqual(part + rest, whole, (policy, first))
+
     def test_a_kept_prompt_gives_the_same_first_token(self):
         prompt = self.ids([3, 1, 4, 1, 5, 9, 2, 6])
         for path in TINY.values():

@@ -65,6 +65,8 @@ OTHER_BAD = {
     "kv-budget": ["", "0", "0%", "100.1%", "-1", "-5%", "%", "nan%", "1e3", "5%%", "10 %", "1.5MiB", "4GB", HUGE],
     "pyramid": ["", "steep", "Flat", "flat|"],
     "policies": ["", "nosuch", "snapkv,", "full|window"],
+    "slots-of": ["", "nosuch", "oracle"],
+    "against": ["", "nosuch"],
     "task": ["", "puzzle"],
     "mode": ["", "slow"],
     "full-resident": ["", "middle", "first|"],
@@ -155,6 +157,7 @@ class Options(unittest.TestCase):
             for value in (least, most, *([0] if kind == "real0" else [])):
                 extra = {"score-from": ["--perplexity"], "recent": ["--kv-policy", "full"], "kv-check": ["--kv-policy", "full"],
                          "sinks": ["--kv-policy", "h2o"], "recent-ratio": ["--kv-policy", "h2o"]}.get(name, [])
+                extra = [] if command == "quality" else extra
                 need = {"generate": ["-p", "x"], "eval": ["--ids", "/dev/null"], "tokenize": ["-p", "x"],
                         "quality": ["--text", "/dev/null"]}.get(command, [])
                 got = run(command, *self.base(command), *need, *extra, f"--{name}={value}")

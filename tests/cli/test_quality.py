@@ -26,6 +26,13 @@ class Refused(CliTest):
         self.fails(*base, "--against", "cosine", code=2, mentions=["--against", "cosine"])
         self.fails("quality", "-m", GEMMA2, code=2, mentions="--text")
 
+    def test_help_names_every_policy(self):
+        for command in ("generate", "plan", "bench"):
+            text = self.ok(command, "--help").decode()
+            for policy in ("snapkv-keep", "pivot-norecall", "oracle", "random"):
+                self.assertIn(policy, text)
+            self.assertLessEqual(max(map(len, text.splitlines())), 100)
+
     def test_weights_of_layers_from_a_file(self):
         tiny = os.path.join(SOURCE, "tests/golden/tiny/llama_q4_1.gguf")
         plan = ["plan", "-m", tiny, "-c", "2000", "--kv-policy", "h2o", "--kv-budget", "60%"]
