@@ -200,7 +200,7 @@ static void test_small_budgets__every_policy__runs_right_or_is_refused(void **st
             if (!PKVT_SANITIZED || i % 2 == m) {
                 run_prompt(prompts[i] + 8, prompts[i]);
             }
-            if ((i == 3 && m == 1) || (!PKVT_SANITIZED && i % 3 == m)) { /* long enough to be HOT */
+            if ((i == 3 && m == 0) || (!PKVT_SANITIZED && i % 3 == m)) { /* long enough to be HOT */
                 run_prompt(480, prompts[i]);
             }
         }

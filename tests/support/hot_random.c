@@ -208,3 +208,34 @@ double pkvt_hot_check_plan(const struct pkvt_hot_shape *shape,
                    sizes->quota_pages, sizes->ring_pages);
     return gap;
 }
+
+static void note_gap(double gap, double *worst)
+{
+    *worst = gap > *worst ? gap : *worst;
+}
+
+bool pkvt_hot_random_budget(struct pkvt_rng *rng, const struct pkvt_hot_shape *shape,
+                            struct pkvi_tier_config *config, double *worst_gap)
+{
+    struct pkvi_tier_sizes sizes;
+    assert_status(pkvi_tier_plan(config, &sizes), PKV_ERR_RANGE);
+    const uint64_t least = sizes.least_bytes, full = sizes.full_bytes;
+    assert_true(least > 1 && least <= full);
+    config->budget_bytes = least - 1;
+    assert_status(pkvi_tier_plan(config, &sizes), PKV_ERR_RANGE);
+    assert_int_equal(sizes.least_bytes, least);
+    config->budget_bytes = full;
+    assert_ok(pkvi_tier_plan(config, &sizes));
+    assert_int_equal(sizes.hot_pages, 0);
+    if (least == full) {
+        return false;
+    }
+    config->budget_bytes = full - 1;
+    assert_ok(pkvi_tier_plan(config, &sizes));
+    note_gap(pkvt_hot_check_plan(shape, config, &sizes), worst_gap);
+    const uint64_t more = (full - least) / (one_in(rng, 2) ? 1 : 8);
+    config->budget_bytes = least + (one_in(rng, 4) ? 0 : pkvt_rng_u64(rng) % more);
+    assert_ok(pkvi_tier_plan(config, &sizes));
+    note_gap(pkvt_hot_check_plan(shape, config, &sizes), worst_gap);
+    return true;
+}

@@ -21,6 +21,9 @@ uint32_t pkvt_hot_heads(const struct pkvt_hot_shape *shape);
 double pkvt_hot_check_plan(const struct pkvt_hot_shape *shape,
                            const struct pkvi_tier_config *config,
                            const struct pkvi_tier_sizes *sizes);
+/* A budget between the least one and all; false: a context so short that it is all or nothing. */
+bool pkvt_hot_random_budget(struct pkvt_rng *rng, const struct pkvt_hot_shape *shape,
+                            struct pkvi_tier_config *config, double *worst_gap);
 /* May a recipe be so? */
 bool pkvt_hot_is_sound(const struct pkv_recipe *recipe);
 
