@@ -97,8 +97,21 @@ enum pkv_status pkvi_hot_take_slots(struct pkvi_tier *t, uint32_t s, uint32_t l)
     return PKV_OK;
 }
 
+/* The pinned twin is written only once what was enqueued between passes has read it: what competes
+ * reads the tables as they were. */
+static enum pkv_status settle_tables(struct pkvi_tier *t, uint32_t s)
+{
+    if (!t->seq[s].tables_on_way) {
+        return PKV_OK;
+    }
+    t->seq[s].tables_on_way = false;
+    PKV_TRY(pkvi_transfer_arrived(t, s));
+    return pkvi_stream_sync(t->compute);
+}
+
 void pkvi_hot_release_slots(struct pkvi_tier *t, uint32_t s)
 {
+    (void)settle_tables(t, s); /* what fails here fails the next call too */
     for (uint32_t l = 0; l < t->config.layers; l++) {
         const struct pkvi_tier_layer *layer = &t->layer[l];
         const uint32_t heads = layer->info.kv_heads, rows = layer->hot_slots / PKV_PAGE_TOKENS;
@@ -237,18 +250,6 @@ static enum pkv_status compete(struct pkvi_tier *t, const struct pkvi_tier_part 
     return PKV_OK;
 }
 
-/* The pinned twin is written for this pass only once what was enqueued before it has read it: what
- * competes reads the tables as they were. */
-static enum pkv_status settle_tables(struct pkvi_tier *t, uint32_t s)
-{
-    if (!t->seq[s].tables_on_way) {
-        return PKV_OK;
-    }
-    t->seq[s].tables_on_way = false;
-    PKV_TRY(pkvi_transfer_arrived(t, s));
-    return pkvi_stream_sync(t->compute);
-}
-
 /* The first pages of the ring leave. */
 static enum pkv_status leave(struct pkvi_tier *t, const struct pkvi_tier_part *part, uint32_t l,
                              uint32_t first)
@@ -279,14 +280,12 @@ static enum pkv_status prepare_decode(struct pkvi_tier *t, const struct pkvi_tie
             continue;
         }
         if (first > seq->state[l].ring_first) {
-            PKV_TRY(settle_tables(t, part->seq));
             PKV_TRY(leave(t, part, l, first));
         }
         PKV_TRY(pkvi_tier_own_open_page(t, part, l));
         PKV_TRY(pkvi_pages_add(t, part->seq, l, open, end));
         pkvi_hot_write_ring(t, part->seq, l, end);
     }
-    seq->tables_on_way = false; /* when the next pass begins, this one has ended */
     return PKV_OK;
 }
 
@@ -344,6 +343,7 @@ void pkvi_hot_unscore(struct pkvi_tier *t, uint32_t seq)
 enum pkv_status pkvi_hot_prepare(struct pkvi_tier *t, const struct pkvi_tier_part *part)
 {
     struct pkvi_tier_seq *seq = &t->seq[part->seq];
+    PKV_TRY(settle_tables(t, part->seq));
     begin_sums(t, part);
     if (!pkvi_hot_wanted(t, part->tokens + part->rows)) {
         PKV_TRY(make_dense(t, part));
