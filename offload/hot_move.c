@@ -35,7 +35,7 @@ static enum pkv_status move_window(struct window *w, uint32_t s)
     const struct pkvi_tier *t = w->copies->tier;
     for (uint32_t l = 0; l < t->config.layers; l++) {
         const struct pkvi_tier_layer *layer = &t->layer[l];
-        const pkv_addr *table = pkvi_hot_uploaded(t, pkvi_hot_row(t, s, l));
+        const pkv_addr *table = pkvi_tier_uploaded(t, pkvi_hot_row(t, s, l));
         const uint32_t entries = layer->hot_slots / PKV_PAGE_TOKENS * layer->info.kv_heads;
         for (uint32_t i = 0; layer->global && i < entries; i++) {
             if (table[i] != 0) {
@@ -110,8 +110,8 @@ enum pkv_status pkvi_hot_unpark(struct pkvi_copies *copies, uint32_t s, uint32_t
     }
     PKV_TRY(arrive(copies, s));
     PKV_TRY(move_all(copies, s, parking_of(t, parking), true));
-    t->seq[s].tables_on_way = true;
-    return pkvi_hot_upload_tables(copies, s, false);
+    t->seq[s].tables_changed = t->seq[s].tables_missing = true;
+    return PKV_OK;
 }
 
 enum pkv_status pkvi_hot_fork(struct pkvi_tier *t, uint32_t from, uint32_t to)
@@ -123,8 +123,8 @@ enum pkv_status pkvi_hot_fork(struct pkvi_tier *t, uint32_t from, uint32_t to)
     for (uint32_t l = 0; l < t->config.layers; l++) {
         const struct pkvi_tier_layer *layer = &t->layer[l];
         const uint32_t entries = layer->hot_slots / PKV_PAGE_TOKENS * layer->info.kv_heads;
-        const pkv_addr *a = pkvi_hot_uploaded(t, pkvi_hot_row(t, from, l)),
-                       *b = pkvi_hot_uploaded(t, pkvi_hot_row(t, to, l));
+        const pkv_addr *a = pkvi_tier_uploaded(t, pkvi_hot_row(t, from, l)),
+                       *b = pkvi_tier_uploaded(t, pkvi_hot_row(t, to, l));
         if (!t->layer[l].global) {
             continue;
         }
@@ -134,8 +134,8 @@ enum pkv_status pkvi_hot_fork(struct pkvi_tier *t, uint32_t from, uint32_t to)
                 PKV_TRY(pkvi_copies_add(&copies, b[i], a[i], layer->page_bytes));
             }
         }
-        memcpy(pkvi_hot_uploaded(t, pkvi_hot_first_keys(t, to, l)),
-               pkvi_hot_uploaded(t, pkvi_hot_first_keys(t, from, l)),
+        memcpy(pkvi_tier_uploaded(t, pkvi_tier_first_keys(t, to, l)),
+               pkvi_tier_uploaded(t, pkvi_tier_first_keys(t, from, l)),
                layer->info.kv_heads * sizeof(uint32_t));
         t->seq[to].state[l].ring_first = t->seq[from].state[l].ring_first;
         pkvi_hot_write_ring(t, to, l, pkvi_pages_of(t->seq[to].tokens));
@@ -143,8 +143,7 @@ enum pkv_status pkvi_hot_fork(struct pkvi_tier *t, uint32_t from, uint32_t to)
     PKV_TRY(pkvi_copies_add(&copies, t->hot_state + t->seq[to].share * t->hot_state_bytes,
                             t->hot_state + t->seq[from].share * t->hot_state_bytes,
                             t->hot_state_bytes));
-    PKV_TRY(pkvi_hot_upload_tables(&copies, to, false));
-    t->seq[to].tables_on_way = t->seq[to].placed = true;
+    t->seq[to].tables_changed = t->seq[to].tables_missing = t->seq[to].placed = true;
     return pkvi_copies_flush(&copies);
 }
 
@@ -179,7 +178,7 @@ void pkvi_tier_hot_describe(const struct pkvi_tier *t, uint32_t s, struct pkvi_h
         const uint32_t heads = layer->info.kv_heads;
         *word++ = t->seq[s].state[l].ring_first;
         memcpy(word, &t->hot_pages[layer->head_base], heads * sizeof *word);
-        memcpy(word + heads, pkvi_hot_uploaded(t, pkvi_hot_first_keys(t, s, l)),
+        memcpy(word + heads, pkvi_tier_uploaded(t, pkvi_tier_first_keys(t, s, l)),
                heads * sizeof *word);
         word += 2 * heads;
     }
@@ -237,13 +236,12 @@ enum pkv_status pkvi_tier_hot_adopt(struct pkvi_tier *t, uint32_t s,
                             word[0]);
         }
         t->seq[s].state[l].ring_first = word[0];
-        memcpy(pkvi_hot_uploaded(t, pkvi_hot_first_keys(t, s, l)), word + 1 + heads,
+        memcpy(pkvi_tier_uploaded(t, pkvi_tier_first_keys(t, s, l)), word + 1 + heads,
                heads * sizeof *word);
         word += 1 + 2 * heads;
     }
     PKV_TRY(arrive(&copies, s));
-    PKV_TRY(pkvi_hot_upload_tables(&copies, s, false));
-    t->seq[s].placed = true;
+    t->seq[s].tables_changed = t->seq[s].tables_missing = t->seq[s].placed = true;
     return pkvi_copies_flush(&copies);
 }
 
@@ -269,7 +267,7 @@ uint32_t pkvi_tier_hot_slots(const struct pkvi_tier *t, uint32_t s, uint32_t l, 
         head >= t->layer[l].info.kv_heads) {
         return 0;
     }
-    const uint32_t *first = pkvi_hot_uploaded(t, pkvi_hot_first_keys(t, s, l));
+    const uint32_t *first = pkvi_tier_uploaded(t, pkvi_tier_first_keys(t, s, l));
     return t->layer[l].hot_slots - first[head];
 }
 

@@ -37,7 +37,7 @@ struct pkv_kv_view pkvi_hot_view(const struct pkvi_tier *t, uint32_t s, uint32_t
         .head_stride = 1,
         .page_stride = layer->info.kv_heads,
         .ring_pages = layer->hot_slots / PKV_PAGE_TOKENS + t->tail_pages,
-        .first_key = pkvi_hot_first_keys(t, s, l),
+        .first_key = pkvi_tier_first_keys(t, s, l),
         .key_shift = state->ring_first * PKV_PAGE_TOKENS - layer->hot_slots,
         .score_stride = pkvi_hot_score_stride(t, l),
         .score = pkvi_hot_scores(t, s, l),
@@ -68,7 +68,7 @@ void pkvi_hot_write_ring(struct pkvi_tier *t, uint32_t s, uint32_t l, uint32_t e
     const struct pkvi_tier_layer *layer = &t->layer[l];
     const struct pkvi_tier_state *state = &t->seq[s].state[l];
     const uint32_t heads = layer->info.kv_heads;
-    pkv_addr *out = (pkv_addr *)pkvi_hot_uploaded(t, pkvi_hot_row(t, s, l)) +
+    pkv_addr *out = (pkv_addr *)pkvi_tier_uploaded(t, pkvi_hot_row(t, s, l)) +
                     layer->hot_slots / PKV_PAGE_TOKENS * heads;
     for (uint32_t b = state->ring_first; b < end_page; b++, out += heads) {
         const bool kept = state->buffered && b >= state->keep_first;
@@ -85,7 +85,7 @@ enum pkv_status pkvi_hot_take_slots(struct pkvi_tier *t, uint32_t s, uint32_t l)
 {
     const struct pkvi_tier_layer *layer = &t->layer[l];
     const uint32_t heads = layer->info.kv_heads, rows = layer->hot_slots / PKV_PAGE_TOKENS;
-    pkv_addr *table = pkvi_hot_uploaded(t, pkvi_hot_row(t, s, l));
+    pkv_addr *table = pkvi_tier_uploaded(t, pkvi_hot_row(t, s, l));
     for (uint32_t h = 0; h < heads; h++) {
         const uint32_t pages = t->hot_pages[layer->head_base + h];
         for (uint32_t p = rows - pages; p < rows; p++) {
@@ -97,25 +97,12 @@ enum pkv_status pkvi_hot_take_slots(struct pkvi_tier *t, uint32_t s, uint32_t l)
     return PKV_OK;
 }
 
-/* The pinned twin is written only once what was enqueued between passes has read it: what competes
- * reads the tables as they were. */
-static enum pkv_status settle_tables(struct pkvi_tier *t, uint32_t s)
-{
-    if (!t->seq[s].tables_on_way) {
-        return PKV_OK;
-    }
-    t->seq[s].tables_on_way = false;
-    PKV_TRY(pkvi_transfer_arrived(t, s));
-    return pkvi_stream_sync(t->compute);
-}
-
 void pkvi_hot_release_slots(struct pkvi_tier *t, uint32_t s)
 {
-    (void)settle_tables(t, s); /* what fails here fails the next call too */
     for (uint32_t l = 0; l < t->config.layers; l++) {
         const struct pkvi_tier_layer *layer = &t->layer[l];
         const uint32_t heads = layer->info.kv_heads, rows = layer->hot_slots / PKV_PAGE_TOKENS;
-        pkv_addr *table = pkvi_hot_uploaded(t, pkvi_hot_row(t, s, l));
+        pkv_addr *table = pkvi_tier_uploaded(t, pkvi_hot_row(t, s, l));
         for (uint32_t i = 0; layer->global && i < rows * heads; i++) {
             pkvi_page_release(t, &table[i]);
         }
@@ -170,7 +157,7 @@ static enum pkv_status fill_ring(struct pkvi_tier *t, const struct pkvi_tier_par
 static void write_blocks(struct pkvi_tier *t, uint32_t s, uint32_t l, uint32_t number)
 {
     const struct pkvi_tier_state *state = &t->seq[s].state[l];
-    pkv_addr *out = pkvi_hot_uploaded(t, pkvi_hot_blocks(t, s, number));
+    pkv_addr *out = pkvi_tier_uploaded(t, pkvi_hot_blocks(t, s, number));
     for (uint32_t b = 0; b < state->first_page; b++) {
         out[b] = pkvi_host_block_addr(t, state->block[b]);
     }
@@ -194,14 +181,14 @@ static enum pkv_status prepare_exact(struct pkvi_tier *t, const struct pkvi_tier
         const struct pkvi_tier_layer *layer = &t->layer[l];
         PKV_TRY(fill_ring(t, part, l));
         PKV_TRY(pkvi_hot_take_slots(t, part->seq, l));
-        uint32_t *first = pkvi_hot_uploaded(t, pkvi_hot_first_keys(t, part->seq, l));
+        uint32_t *first = pkvi_tier_uploaded(t, pkvi_tier_first_keys(t, part->seq, l));
         const uint32_t end = seq->state[l].ring_first * PKV_PAGE_TOKENS;
         for (uint32_t h = 0; h < layer->info.kv_heads; h++) {
             first[h] = layer->hot_slots - fill_of(t, layer->head_base + h, end);
         }
         pkvi_hot_write_ring(t, part->seq, l, end_page);
         write_blocks(t, part->seq, l, number++);
-        struct pkv_kv_view *picked = pkvi_hot_uploaded(t, t->picked_views);
+        struct pkv_kv_view *picked = pkvi_tier_uploaded(t, t->picked_views);
         picked[(uint64_t)l * t->slots + part->seq] = pkvi_hot_view(t, part->seq, l);
     }
     seq->placing = true;
@@ -211,8 +198,8 @@ static enum pkv_status prepare_exact(struct pkvi_tier *t, const struct pkvi_tier
 /* Slots of the KV head with the fewest that no token is in. */
 static uint32_t free_slots(const struct pkvi_tier *t, uint32_t s, uint32_t l)
 {
-    const uint32_t *free_end = pkvi_hot_uploaded(t, pkvi_hot_first_keys(t, s, l));
-    const uint32_t *least = pkvi_hot_uploaded(t, least_keys(t, l));
+    const uint32_t *free_end = pkvi_tier_uploaded(t, pkvi_tier_first_keys(t, s, l));
+    const uint32_t *least = pkvi_tier_uploaded(t, least_keys(t, l));
     uint32_t room = UINT32_MAX;
     for (uint32_t h = 0; h < t->layer[l].info.kv_heads; h++) {
         const uint32_t mine = free_end[h] - least[h];
@@ -241,13 +228,26 @@ static enum pkv_status compete(struct pkvi_tier *t, const struct pkvi_tier_part 
     };
     PKV_TRY(pkvi_transfer_compete(t, &args));
     t->seq[part->seq].tables_changed = true; /* first keys */
-    uint32_t *free_end = pkvi_hot_uploaded(t, pkvi_hot_first_keys(t, part->seq, l));
-    const uint32_t *least = pkvi_hot_uploaded(t, least_keys(t, l));
+    uint32_t *free_end = pkvi_tier_uploaded(t, pkvi_tier_first_keys(t, part->seq, l));
+    const uint32_t *least = pkvi_tier_uploaded(t, least_keys(t, l));
     for (uint32_t h = 0; h < layer->info.kv_heads; h++) {
         const uint32_t room = free_end[h] - least[h];
         free_end[h] -= room < args.leave ? room : args.leave;
     }
     return PKV_OK;
+}
+
+/* What competes in a sequence's first pass goes by tables that no pass has uploaded. They are there
+ * before the pinned twin is written for this one. */
+static enum pkv_status bring_tables(struct pkvi_tier *t, uint32_t s)
+{
+    struct pkvi_copies copies = {.tier = t, .stream = t->compute};
+    if (!t->seq[s].tables_missing) {
+        return PKV_OK;
+    }
+    PKV_TRY(pkvi_hot_upload_tables(&copies, s, false));
+    PKV_TRY(pkvi_copies_flush(&copies));
+    return pkvi_stream_sync(t->compute);
 }
 
 /* The first pages of the ring leave. */
@@ -280,6 +280,7 @@ static enum pkv_status prepare_decode(struct pkvi_tier *t, const struct pkvi_tie
             continue;
         }
         if (first > seq->state[l].ring_first) {
+            PKV_TRY(bring_tables(t, part->seq));
             PKV_TRY(leave(t, part, l, first));
         }
         PKV_TRY(pkvi_tier_own_open_page(t, part, l));
@@ -343,7 +344,6 @@ void pkvi_hot_unscore(struct pkvi_tier *t, uint32_t seq)
 enum pkv_status pkvi_hot_prepare(struct pkvi_tier *t, const struct pkvi_tier_part *part)
 {
     struct pkvi_tier_seq *seq = &t->seq[part->seq];
-    PKV_TRY(settle_tables(t, part->seq));
     begin_sums(t, part);
     if (!pkvi_hot_wanted(t, part->tokens + part->rows)) {
         PKV_TRY(make_dense(t, part));
@@ -373,27 +373,6 @@ static void weigh(const struct pkv_recipe *recipe, uint32_t window, uint32_t pla
     }
 }
 
-static struct pkv_args_score score_args(const struct pkvi_tier *t,
-                                        const struct pkvi_tier_rows *rows, uint32_t span)
-{
-    return (struct pkv_args_score){
-        .q = rows->attend.q,
-        .lse = t->lse,
-        .views = rows->attend.views,
-        .spans = rows->attend.spans + (uint64_t)span * sizeof(struct pkv_row_span),
-        .scratch = t->score_scratch,
-        .kv_type = rows->attend.kv_type,
-        .scale = rows->attend.scale,
-        .softcap = rows->attend.softcap,
-        .span_count = 1,
-        .rows = rows->attend.rows,
-        .heads = rows->attend.heads,
-        .kv_heads = rows->attend.kv_heads,
-        .head_dim = rows->attend.head_dim,
-        .q_stride = rows->attend.q_stride,
-    };
-}
-
 /* Rows of a pass whose attention fills the slots: the last so many. */
 static uint32_t window_of(const struct pkvi_tier *t, const struct pkvi_tier_part *part)
 {
@@ -419,7 +398,7 @@ static enum pkv_status score_tile(struct pkvi_tier *t, const struct pkvi_tier_ro
     if (skip >= at->rows) {
         return PKV_OK;
     }
-    struct pkv_args_score args = score_args(t, rows, span);
+    struct pkv_args_score args = pkvi_score_args(t, rows, span);
     args.skip_rows = skip;
     args.keep = at->first_position > begin || t->seq[part->seq].summing ? 1.0f : 0.0f;
     weigh(recipe_of(t), window, at->first_position + skip - begin, &args);
@@ -501,7 +480,7 @@ static const struct pkvi_tier_part *part_of(const struct pkvi_tier *t, uint32_t 
 static enum pkv_status score_decode(struct pkvi_tier *t, const struct pkvi_tier_rows *rows,
                                     uint32_t first, uint32_t count)
 {
-    struct pkv_args_score args = score_args(t, rows, first);
+    struct pkv_args_score args = pkvi_score_args(t, rows, first);
     args.span_count = count;
     args.weight = 1.0f;
     args.keep = recipe_of(t)->decay;
@@ -547,7 +526,7 @@ void pkvi_hot_write_least(struct pkvi_tier *t)
     for (uint32_t l = 0; l < t->config.layers; l++) {
         const struct pkvi_tier_layer *layer = &t->layer[l];
         for (uint32_t h = 0; layer->global && h < layer->info.kv_heads; h++) {
-            uint32_t *least = pkvi_hot_uploaded(t, least_keys(t, l));
+            uint32_t *least = pkvi_tier_uploaded(t, least_keys(t, l));
             least[h] = layer->hot_slots - t->hot_pages[layer->head_base + h] * PKV_PAGE_TOKENS;
         }
     }
@@ -556,7 +535,7 @@ void pkvi_hot_write_least(struct pkvi_tier *t)
 enum pkv_status pkvi_hot_upload_tables(struct pkvi_copies *copies, uint32_t s, bool blocks)
 {
     struct pkvi_tier *t = copies->tier;
-    t->seq[s].tables_changed = false;
+    t->seq[s].tables_changed = t->seq[s].tables_missing = false;
     const pkv_addr parts[] = {pkvi_hot_row(t, s, 0) - t->layer[0].hot_base * sizeof(pkv_addr),
                               t->first_keys + (uint64_t)s * t->row_entries * sizeof(uint32_t),
                               pkvi_hot_blocks(t, s, 0)};

@@ -5,23 +5,10 @@
 
 #include "offload/tier_impl.h"
 
-/* The pinned twin of a table. */
-static inline void *pkvi_hot_uploaded(const struct pkvi_tier *t, pkv_addr device)
-{
-    return (void *)(uintptr_t)(t->upload + (device - t->tables));
-}
-
 /* pkv_addr [pages by key][kv_heads] of a layer: slots, then the ring. */
 static inline pkv_addr pkvi_hot_row(const struct pkvi_tier *t, uint32_t s, uint32_t l)
 {
     return t->hot_table + ((uint64_t)s * t->hot_entries + t->layer[l].hot_base) * sizeof(pkv_addr);
-}
-
-/* u32 [kv_heads] */
-static inline pkv_addr pkvi_hot_first_keys(const struct pkvi_tier *t, uint32_t s, uint32_t l)
-{
-    return t->first_keys +
-           ((uint64_t)s * t->row_entries + t->layer[l].head_base) * sizeof(uint32_t);
 }
 
 static inline uint32_t pkvi_hot_score_stride(const struct pkvi_tier *t, uint32_t l)

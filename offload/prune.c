@@ -246,23 +246,12 @@ void pkvi_prune_lay_out_host(struct pkvi_tier *t, struct pkvi_arena *arena)
     }
 }
 
-static void *uploaded(const struct pkvi_tier *t, pkv_addr device)
-{
-    return (void *)(uintptr_t)(t->upload + (device - t->tables));
-}
-
-static pkv_addr first_keys(const struct pkvi_tier *t, uint32_t s, uint32_t l)
-{
-    return t->first_keys +
-           ((uint64_t)s * t->row_entries + t->layer[l].head_base) * sizeof(uint32_t);
-}
-
 struct pkv_kv_view pkvi_prune_view(const struct pkvi_tier *t, uint32_t s, uint32_t l)
 {
     struct pkv_kv_view view = pkvi_tier_view(t, s, l);
     const struct pkvi_prune_seq *seq = &t->prune_seq[s];
     const uint32_t share = t->seq[s].share == PKVI_NO_PLACE ? 0 : t->seq[s].share;
-    view.first_key = first_keys(t, s, l);
+    view.first_key = pkvi_tier_first_keys(t, s, l);
     view.key_shift = seq->step > 0 ? seq->prompt - seq->layer[l].rows : 0;
     view.score = t->hot_state + share * t->hot_state_bytes + t->layer[l].hot_state;
     view.score_stride = stride(t);
@@ -290,7 +279,7 @@ enum pkv_status pkvi_prune_prepare(struct pkvi_tier *t, const struct pkvi_tier_p
         const uint32_t end = layer->rows + seq->step;
         PKV_TRY(pkvi_pages_add(t, part->seq, l, seq->step > 0 ? (end - 1) / PKV_PAGE_TOKENS : 0,
                                pkvi_pages_of(end)));
-        uint32_t *first = uploaded(t, first_keys(t, part->seq, l));
+        uint32_t *first = pkvi_tier_uploaded(t, pkvi_tier_first_keys(t, part->seq, l));
         for (uint32_t h = 0; h < t->layer[l].info.kv_heads; h++) {
             first[h] = layer->first_key;
         }
@@ -302,7 +291,7 @@ enum pkv_status pkvi_prune_upload(struct pkvi_copies *copies, uint32_t s)
 {
     struct pkvi_tier *t = copies->tier;
     struct pkvi_prune_seq *seq = &t->prune_seq[s];
-    struct pkv_kv_view *views = uploaded(t, t->picked_views);
+    struct pkv_kv_view *views = pkvi_tier_uploaded(t, t->picked_views);
     for (uint32_t l = 0; l < t->config.layers; l++) {
         const uint64_t index = (uint64_t)l * t->slots + s, at = index * sizeof *views;
         const struct pkv_kv_view now = weighted_view(t, s, l);
@@ -319,27 +308,6 @@ enum pkv_status pkvi_prune_upload(struct pkvi_copies *copies, uint32_t s)
         seq->first_keys_changed = false;
     }
     return PKV_OK;
-}
-
-static struct pkv_args_score score_args(const struct pkvi_tier *t,
-                                        const struct pkvi_tier_rows *rows, uint32_t span)
-{
-    return (struct pkv_args_score){
-        .q = rows->attend.q,
-        .lse = t->lse,
-        .views = rows->attend.views,
-        .spans = rows->attend.spans + (uint64_t)span * sizeof(struct pkv_row_span),
-        .scratch = t->score_scratch,
-        .kv_type = rows->attend.kv_type,
-        .scale = rows->attend.scale,
-        .softcap = rows->attend.softcap,
-        .span_count = 1,
-        .rows = rows->attend.rows,
-        .heads = rows->attend.heads,
-        .kv_heads = rows->attend.kv_heads,
-        .head_dim = rows->attend.head_dim,
-        .q_stride = rows->attend.q_stride,
-    };
 }
 
 /* A ramp's step over so many rows. */
@@ -361,7 +329,7 @@ static enum pkv_status choose_rows(struct pkvi_tier *t, const struct pkvi_tier_r
     const uint32_t begin = all - window;
     const uint32_t skip = begin > at->first_position ? begin - at->first_position : 0;
     if (skip < at->rows) {
-        struct pkv_args_score args = score_args(t, rows, 0);
+        struct pkv_args_score args = pkvi_score_args(t, rows, 0);
         args.skip_rows = skip;
         args.keep = at->first_position > begin ? 1.0f : 0.0f;
         args.weight_step = ramp_step(t->prune, window);
@@ -402,7 +370,7 @@ static enum pkv_status clear(struct pkvi_tier *t, const struct pkv_kv_view *view
 static enum pkv_status add_row(struct pkvi_tier *t, const struct pkvi_tier_rows *rows,
                                uint32_t span, uint32_t step, uint32_t first)
 {
-    struct pkv_args_score args = score_args(t, rows, span);
+    struct pkv_args_score args = pkvi_score_args(t, rows, span);
     args.key_begin = first / PKV_PAGE_TOKENS * PKV_PAGE_TOKENS;
     args.keep = args.weight = 1.0f;
     PKV_TRY(pkvi_launch(t->compute, t->score_kernel, &args));

@@ -75,6 +75,27 @@ enum pkv_status pkvi_stream_carry(struct pkvi_tier *t, const struct pkvi_tier_ro
     return stream(t, args, rows->host_spans[span].view, rows->layer, pages, carry);
 }
 
+struct pkv_args_score pkvi_score_args(const struct pkvi_tier *t, const struct pkvi_tier_rows *rows,
+                                      uint32_t span)
+{
+    return (struct pkv_args_score){
+        .q = rows->attend.q,
+        .lse = t->lse,
+        .views = rows->attend.views,
+        .spans = rows->attend.spans + (uint64_t)span * sizeof(struct pkv_row_span),
+        .scratch = t->score_scratch,
+        .kv_type = rows->attend.kv_type,
+        .scale = rows->attend.scale,
+        .softcap = rows->attend.softcap,
+        .span_count = 1,
+        .rows = rows->attend.rows,
+        .heads = rows->attend.heads,
+        .kv_heads = rows->attend.kv_heads,
+        .head_dim = rows->attend.head_dim,
+        .q_stride = rows->attend.q_stride,
+    };
+}
+
 enum pkv_status pkvi_stream_score(struct pkvi_tier *t, const struct pkv_args_score *score,
                                   uint32_t seq, uint32_t l)
 {

@@ -59,16 +59,11 @@ static void lay_out(struct pkvi_tier *t)
     }
 }
 
-static void *uploaded(const struct pkvi_tier *t, pkv_addr device)
-{
-    return PKV_AT(void, t->upload + (device - t->tables));
-}
-
 static void write_ring(struct pkvi_tier *t, uint32_t l)
 {
     const struct pkvi_tier_layer *layer = &t->layer[l];
     const uint32_t heads = layer->info.kv_heads;
-    pkv_addr *table = uploaded(t, layer->ring_table), page = layer->ring;
+    pkv_addr *table = pkvi_tier_uploaded(t, layer->ring_table), page = layer->ring;
     for (uint32_t i = 0; i < t->config.sequences * layer->ring_pages * heads; i++) {
         *table++ = page;
         page += layer->page_bytes;
@@ -79,7 +74,7 @@ static void write_staging(struct pkvi_tier *t, uint32_t l)
 {
     const struct pkvi_tier_layer *layer = &t->layer[l];
     const uint32_t pages = t->sizes.tile_tokens / PKV_PAGE_TOKENS * layer->info.kv_heads;
-    pkv_addr *table = uploaded(t, t->staging_tables + l * t->staging_table_bytes);
+    pkv_addr *table = pkvi_tier_uploaded(t, t->staging_tables + l * t->staging_table_bytes);
     for (uint32_t slot = 0; slot < t->sizes.tiles; slot++) {
         const pkv_addr first = t->staging + slot * (t->sizes.staging_bytes / t->sizes.tiles);
         for (uint32_t i = 0; i < pages; i++) {
@@ -136,8 +131,8 @@ void pkvi_tier_write_views(struct pkvi_tier *t, uint32_t s)
 static void write_tables(struct pkvi_tier *t)
 {
     memset(PKV_AT(void, t->upload), 0, t->sizes.upload_bytes);
-    t->host_views = uploaded(t, t->views);
-    t->host_table = uploaded(t, t->table);
+    t->host_views = pkvi_tier_uploaded(t, t->views);
+    t->host_table = pkvi_tier_uploaded(t, t->table);
     for (uint32_t l = 0; l < t->config.layers; l++) {
         if (t->layer[l].global) {
             write_staging(t, l);

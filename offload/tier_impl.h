@@ -72,7 +72,7 @@ struct pkvi_tier_seq {
     bool scoring;        /* the running pass is DENSE, and scored for those of its prompt to come */
     bool summing;        /* the running pass adds to the scores of those of its prompt before it */
     bool tables_changed; /* of its hot set, since they were uploaded */
-    bool tables_on_way;  /* their upload was enqueued between passes, and may not have run yet */
+    bool tables_missing; /* of its hot set: the device has none yet */
     uint32_t dirty_first, dirty_end; /* rows of the page table to upload */
     struct pkvi_tier_state *state;   /* [layers]; sliding ones are not used */
 };
@@ -345,6 +345,9 @@ enum pkv_status pkvi_stream_attend(struct pkvi_tier *tier, const struct pkvi_tie
 enum pkv_status pkvi_stream_carry(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows,
                                   uint32_t span, pkv_addr views, uint32_t pages, pkv_addr carry);
 
+/* SCORE of one span of the rows that have attended: all but what is to be done with it. */
+struct pkv_args_score pkvi_score_args(const struct pkvi_tier *tier,
+                                      const struct pkvi_tier_rows *rows, uint32_t span);
 /* SCORE of one span over all its keys, those on the host through staging. */
 enum pkv_status pkvi_stream_score(struct pkvi_tier *tier, const struct pkv_args_score *args,
                                   uint32_t seq, uint32_t layer);
@@ -371,6 +374,20 @@ static inline uint32_t pkvi_tier_host_pages(const struct pkvi_tier *tier, uint32
 static inline pkv_addr *pkvi_tier_row(const struct pkvi_tier *tier, uint32_t seq, uint32_t block)
 {
     return tier->host_table + ((uint64_t)seq * tier->blocks_max + block) * tier->row_entries;
+}
+
+/* The pinned twin of a table, or of something in one. */
+static inline void *pkvi_tier_uploaded(const struct pkvi_tier *tier, pkv_addr device)
+{
+    return (void *)(uintptr_t)(tier->upload + (device - tier->tables));
+}
+
+/* u32 [kv_heads]: where a sequence's keys of a layer begin. */
+static inline pkv_addr pkvi_tier_first_keys(const struct pkvi_tier *tier, uint32_t seq,
+                                            uint32_t layer)
+{
+    return tier->first_keys +
+           ((uint64_t)seq * tier->row_entries + tier->layer[layer].head_base) * sizeof(uint32_t);
 }
 
 /* Device table of a sequence's host blocks in the global layer of this number: [blocks_max]. */
