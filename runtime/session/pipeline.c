@@ -498,9 +498,7 @@ bool pkvi_pass_has_unit(const struct pkvi_pass *pass)
     return pass->layer < pass->session->model->info.layers;
 }
 
-/* All row tiles of a layer come before the next layer, so that its weights and its K and V are
- * needed once. */
-enum pkv_status pkvi_pass_unit(struct pkvi_pass *pass)
+enum pkv_status pkvi_pass_attention(struct pkvi_pass *pass)
 {
     struct pkv_session *s = pass->session;
     const uint32_t most = s->config.step_rows;
@@ -508,14 +506,26 @@ enum pkv_status pkvi_pass_unit(struct pkvi_pass *pass)
     const uint32_t left = pass->all_rows - pass->first_row;
     pass->rows = pass->row_tiles == 1 ? pass->all_rows : left < most ? left : most;
     pkvi_tier_select(s->tier, pass->lane_number);
-    PKV_TRY(attention(pass, pass->layer));
-    PKV_TRY(feed_forward(pass, &s->model->layer[pass->layer]));
+    return attention(pass, pass->layer);
+}
+
+/* All row tiles of a layer come before the next layer, so that its weights and its K and V are
+ * needed once. */
+enum pkv_status pkvi_pass_feed_forward(struct pkvi_pass *pass)
+{
+    PKV_TRY(feed_forward(pass, &pass->session->model->layer[pass->layer]));
     if (++pass->row_tile == pass->row_tiles) {
         pass->row_tile = 0;
         pass->layer++;
         return pass->layer_spans > 0 && pkvi_pass_has_unit(pass) ? prune_rows(pass) : PKV_OK;
     }
     return PKV_OK;
+}
+
+enum pkv_status pkvi_pass_unit(struct pkvi_pass *pass)
+{
+    PKV_TRY(pkvi_pass_attention(pass));
+    return pkvi_pass_feed_forward(pass);
 }
 
 enum pkv_status pkvi_pass_end(struct pkvi_pass *pass, const struct pkv_step_part *parts,

@@ -153,6 +153,11 @@ enum pkv_status pkvi_pass_begin(struct pkv_session *session, uint32_t lane_numbe
                                 const struct pkv_step_part *parts, uint32_t count,
                                 struct pkvi_pass *pass_out);
 enum pkv_status pkvi_pass_unit(struct pkvi_pass *pass);
+/* The two halves of a unit: a row tile through attention, then the same through the feed-forward
+ * network, which goes on to the next unit. In between buffers.q and buffers.k are those of the
+ * tile, rotated, and the residual is that after attention. */
+enum pkv_status pkvi_pass_attention(struct pkvi_pass *pass);
+enum pkv_status pkvi_pass_feed_forward(struct pkvi_pass *pass);
 bool pkvi_pass_has_unit(const struct pkvi_pass *pass);
 /* Its parts' tokens count from here on; waits if logits are wanted. */
 enum pkv_status pkvi_pass_end(struct pkvi_pass *pass, const struct pkv_step_part *parts,
