@@ -3,6 +3,7 @@
 
 #include "kernels/addr.h"
 #include "kernels/kv_view.h"
+#include "kernels/recall_plan.h"
 #include "kernels/score_plan.h"
 
 /* Operations that an exponential and its kin stand for. */
@@ -182,4 +183,45 @@ void pkvi_cost_thin(const void *args, struct pkv_cost *cost_out)
         .local_bytes =
             heads * (heads * thin->zone * 8ull +
                      dropped * 2ull * pkvi_kv_entry_bytes(thin->kv_type, thin->head_dim))};
+}
+
+void pkvi_cost_index(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_index *index = args;
+    const uint64_t pages = (uint64_t)(index->end_block - index->first_block) * index->kv_heads;
+    const uint64_t keys =
+        PKV_PAGE_TOKENS * pkvi_kv_entry_bytes(index->kv_type, index->head_dim) / 2;
+    const uint64_t of_host = index->from.first_page > index->first_block
+                                 ? (uint64_t)(index->from.first_page - index->first_block)
+                                 : 0;
+    *cost_out =
+        (struct pkv_cost){.flops = 4.0 * PKV_PAGE_TOKENS * index->index.channels * (double)pages,
+                          .local_bytes = pages * (keys + pkvi_index_page_bytes(&index->index)),
+                          .load_bytes = of_host * index->kv_heads * keys};
+}
+
+void pkvi_cost_predict(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_predict *predict = args;
+    const struct pkv_row_span *spans = PKV_AT(const struct pkv_row_span, predict->spans);
+    *cost_out = (struct pkv_cost){0};
+    for (uint32_t i = 0; i < predict->span_count; i++) {
+        const uint64_t tokens = pkvi_indexed_tokens(&spans[i], predict->own);
+        cost_out->flops +=
+            (2.0 * predict->index.channels + EXP_FLOPS) * (double)(tokens * predict->heads);
+        cost_out->local_bytes += tokens / PKV_PAGE_TOKENS * predict->kv_heads *
+                                 (pkvi_index_page_bytes(&predict->index) + 4ull * PKV_PAGE_TOKENS);
+    }
+}
+
+void pkvi_cost_recall(const void *args, struct pkv_cost *cost_out)
+{
+    const struct pkv_args_recall *recall = args;
+    const uint64_t entry_bytes = pkvi_kv_entry_bytes(recall->kv_type, recall->head_dim);
+    const uint64_t heads = (uint64_t)recall->span_count * recall->kv_heads;
+    const uint64_t entries = recall->start ? 0 : heads * recall->state.cap;
+    *cost_out = (struct pkv_cost){.flops = 4.0 * (double)(heads * recall->state.slots),
+                                  .local_bytes =
+                                      heads * recall->state.slots * 16ull + entries * entry_bytes,
+                                  .load_bytes = entries * entry_bytes};
 }

@@ -26,6 +26,9 @@ void pkvi_cost_compete(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_keep(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_gather(const void *args, struct pkv_cost *cost_out);
 void pkvi_cost_thin(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_index(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_predict(const void *args, struct pkv_cost *cost_out);
+void pkvi_cost_recall(const void *args, struct pkv_cost *cost_out);
 
 #ifdef __cplusplus
 }

@@ -28,7 +28,10 @@
     X(PKV_OP_COMPETE, compete, scalar)                                                             \
     X(PKV_OP_KEEP, keep, scalar)                                                                   \
     X(PKV_OP_GATHER, gather, scalar)                                                               \
-    X(PKV_OP_THIN, thin, scalar)
+    X(PKV_OP_THIN, thin, scalar)                                                                   \
+    X(PKV_OP_INDEX, index, scalar)                                                                 \
+    X(PKV_OP_PREDICT, predict, scalar)                                                             \
+    X(PKV_OP_RECALL, recall, scalar)
 
 #define VECTOR_OPERATIONS(X, variant)                                                              \
     X(PKV_OP_NORM, norm, variant)                                                                  \
@@ -70,8 +73,9 @@ static const struct pkv_kernel *const kernels[][PKV_OP_COUNT] = {
 };
 
 static const char *const op_names[PKV_OP_COUNT] = {
-    "embed",   "norm", "quantize", "linear", "glu",     "rope_table", "rope",   "append", "attend",
-    "softcap", "topk", "score",    "place",  "compete", "keep",       "gather", "thin",
+    "embed",  "norm",   "quantize", "linear", "glu",     "rope_table", "rope",
+    "append", "attend", "softcap",  "topk",   "score",   "place",      "compete",
+    "keep",   "gather", "thin",     "index",  "predict", "recall",
 };
 static const char *const cpu_names[] = {"auto", "scalar", "avx2", "avx512", "neon"};
 

@@ -49,6 +49,9 @@ enum pkv_op {
     PKV_OP_KEEP,
     PKV_OP_GATHER,
     PKV_OP_THIN,
+    PKV_OP_INDEX,
+    PKV_OP_PREDICT,
+    PKV_OP_RECALL,
     PKV_OP_COUNT
 };
 
@@ -116,11 +119,13 @@ struct pkv_args_embed {
 };
 
 /*
- * RMS norm: y = x / sqrt(mean(x^2) + eps) * weight. Either `out` receives y, or, with residual !=
- * 0, residual[row] += y (post norms). With row_index != 0 output row r reads x row row_index[r].
+ * RMS norm: y = x / sqrt(mean(x^2) + eps) * weight, of x + shift where shift != 0. Either `out`
+ * receives y, or, with residual != 0, residual[row] += y (post norms). With row_index != 0 output
+ * row r reads x row row_index[r].
  */
 struct pkv_args_norm {
     pkv_addr x;         /* f32 [.][cols] */
+    pkv_addr shift;     /* f32 [cols] or 0 */
     pkv_addr row_index; /* i32 [rows] or 0 */
     pkv_addr weight;    /* f32 [cols] */
     pkv_addr residual;  /* f32 [rows][cols] or 0 */
@@ -179,6 +184,7 @@ struct pkv_args_rope {
     pkv_addr k;              /* f32 [rows][k_stride], kv_heads * head_dim used */
     pkv_addr table;          /* f32 [rows][pairs][2] */
     pkv_addr q_norm, k_norm; /* f32 [head_dim] or 0 */
+    pkv_addr q_gain;         /* f32 [rows][heads]: 1 / rms of q; written with q_norm, or 0 */
     float eps;
     uint32_t rows, heads, kv_heads, head_dim, pairs, halves, q_stride, k_stride;
 };
@@ -329,6 +335,8 @@ struct pkv_args_compete {
     struct pkv_kv_view hot;
     pkv_addr slot_token; /* i32 [kv_heads][slots] */
     pkv_addr least_key;  /* u32 [kv_heads]: slots before it have no page */
+    pkv_addr resident;   /* u32 [kv_heads][resident_stride], as RECALL has it, or 0 */
+    uint32_t resident_stride;
     enum pkv_kv_type kv_type;
     uint32_t kv_heads, head_dim, slots, first_token, leave, tokens;
 };
@@ -370,6 +378,96 @@ struct pkv_args_thin {
     float scale, weighted_scale;
 };
 
+/*
+ * An index: some channels of every key of a full block, in few bits. The channels are static, of
+ * the model, and whole rotary pairs: channel[2i] and channel[2i + 1] are the two of a pair, in the
+ * order in which ROPE takes them, or two that are not rotated.
+ * A key's code is clamp(rint((k - mean) / step + 7.5), 0, 15) in 4 bits, 127.5 and 255 in 8.
+ * Page of a block and KV head, 4 bits: [channels / 8][32 tokens][4 bytes], byte i of group g has
+ * channel 8g + i in its low half and 8g + 4 + i in its high half; 8 bits: [channels / 4][32
+ * tokens][4 bytes], channel 4g + i.
+ */
+struct pkv_index {
+    pkv_addr channel;        /* u16 [kv_heads][channels] */
+    pkv_addr mean, step;     /* f32 [kv_heads][channels]; step > 0 */
+    uint32_t channels, bits; /* a multiple of 8, at most PKV_INDEX_CHANNELS; 4 or 8 */
+};
+#define PKV_INDEX_CHANNELS 256u
+
+static inline uint32_t pkvi_index_page_bytes(const struct pkv_index *index)
+{
+    return PKV_PAGE_TOKENS * index->channels * index->bits / 8;
+}
+
+/* Index pages of the blocks [first_block, end_block) of a sequence: of block b, KV head h at
+ * pages + (b * kv_heads + h) * pkvi_index_page_bytes(). All of them are full. */
+struct pkv_args_index {
+    struct pkv_kv_view from; /* key = position - key_shift; blocks before first_page: `blocks` */
+    pkv_addr blocks; /* pkv_addr [from.first_page]: page of KV head h at h * the bytes of a page */
+    pkv_addr pages;
+    struct pkv_index index;
+    enum pkv_kv_type kv_type;
+    uint32_t kv_heads, head_dim, first_block, end_block;
+};
+
+/* What a hot set whose entries are recalled has besides its keys: in bytes from view.score on. */
+struct pkv_recall_state {
+    uint64_t slot_token; /* i32 [kv_heads][slots] */
+    uint64_t query;      /* f32 [heads][head_dim]: q of the step before, rotated */
+    uint64_t gain;       /* f32 [heads]: 1 / rms of that q before its norm; 0 = no norm */
+    uint64_t lse;        /* f32 [heads]: of the scores of the step before */
+    uint64_t resident;   /* u32 [kv_heads][blocks]: bit t of word b: token 32b + t is in a slot */
+    uint64_t swap;       /* i32 [kv_heads][cap][2]: which token came, which went; -1 */
+    uint64_t index;      /* pages, as of INDEX */
+    uint32_t slots, blocks, cap; /* blocks: of the whole context; cap: 1 to PKV_RECALL_CAP */
+};
+#define PKV_RECALL_CAP 1024u
+
+/*
+ * What the last row of each span will attend to, by an index and a query that is made before
+ * the row's own is there: of every token of a full block before the span (`own`: before its last
+ * row)
+ *   score = sum over channels of round8(scale * q * step) * code (the rest of q . k is the same for
+ *   all keys), p = mean over the group's query heads of min(exp(score - lse), 1),
+ * lse as the step before left it. round8: per query head to 8 bits, largest |value| = 127.
+ * The query: `q` = rows of Wq for the index's channels, times the normed residual: rotated here,
+ * after the gain of QK norm; or 0: the whole query of the step before, from the state.
+ * Left in scratch (kernels/recall_plan.h): p of every token, the `cap` best of every chunk of
+ * tokens that are neither in a slot nor in the ring, by (p, the earlier), and log-sum-exp in parts.
+ * Source: InfiniGen (arXiv:2406.19707), with the layer's own norm, a mean step and this index.
+ */
+struct pkv_args_predict {
+    pkv_addr q;      /* f32 [rows][q_stride], [heads][channels] used; or 0 */
+    pkv_addr table;  /* f32 [rows][pairs][2], of ROPE */
+    pkv_addr q_norm; /* f32 [head_dim] or 0 */
+    pkv_addr views, spans;
+    pkv_addr scratch; /* pkvi_recall_scratch_bytes() */
+    struct pkv_index index;
+    struct pkv_recall_state state;
+    float scale;
+    uint32_t span_count, heads, kv_heads, head_dim, pairs, halves, q_stride, own;
+};
+
+/*
+ * Bring what PREDICT found, of each span and KV head: keys of slots and ring become decay * key +
+ * p (0 of ring tokens whose block is not full); then the `cap` best in descending order each take
+ * the slot with the least key, of equal ones the first, if p > hysteresis * key, and that key is
+ * then p, and entries are read from host blocks. A slot is taken once a launch. lse is the scores'.
+ * `start`: slots stay; resident is made from slot_token, lse from scores; nothing comes.
+ */
+struct pkv_args_recall {
+    pkv_addr views, spans;
+    pkv_addr scratch; /* as PREDICT left it, with the same spans */
+    pkv_addr blocks;  /* pkv_addr: of span.view v, block b: blocks[v * blocks_stride + b], the page
+                         of  KV head h at h * the bytes of a page */
+    uint64_t blocks_stride;
+    pkv_addr counter; /* u32 [kv_heads]: entries brought are added */
+    struct pkv_recall_state state;
+    enum pkv_kv_type kv_type;
+    float decay, hysteresis;
+    uint32_t span_count, heads, kv_heads, head_dim, own, start;
+};
+
 /* x = cap * tanh(x / cap) */
 struct pkv_args_softcap {
     pkv_addr x; /* f32 [rows][cols] */
@@ -405,6 +503,10 @@ uint64_t pkvi_attend_scratch_bytes(uint32_t max_rows, uint32_t max_keys, uint32_
 /* Scratch of PKV_OP_SCORE: at most `rows` rows of a span count. */
 uint64_t pkvi_score_scratch_bytes(uint32_t rows, uint32_t heads, uint32_t kv_heads,
                                   uint32_t head_dim, uint32_t threads);
+
+/* Scratch that PREDICT leaves for RECALL: at most so many spans. */
+uint64_t pkvi_recall_scratch_bytes(const struct pkv_recall_state *state, uint32_t spans,
+                                   uint32_t heads, uint32_t kv_heads);
 
 /* Bytes of pkv_args_attend.carry. */
 uint64_t pkvi_attend_carry_bytes(uint32_t rows, uint32_t heads, uint32_t head_dim);

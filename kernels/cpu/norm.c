@@ -7,14 +7,15 @@
 
 struct row {
     const float *x, *weight;
-    float *residual; /* or NULL */
+    const float *shift; /* or NULL */
+    float *residual;    /* or NULL */
     struct v16 scale;
 };
 
 PKV_INLINE struct v16 norm_part(const struct row *row, uint32_t col, uint32_t count)
 {
     bool whole = count == V16_LANES;
-    struct v16 x = whole ? v16_load(row->x + col) : v16_load_part(row->x + col, count);
+    struct v16 x = shifted(row->x, row->shift, col, count);
     struct v16 w = whole ? v16_load(row->weight + col) : v16_load_part(row->weight + col, count);
     struct v16 y = v16_mul(v16_mul(x, row->scale), w);
     if (row->residual && whole) {
@@ -33,9 +34,10 @@ static void norm_row(const void *arguments, uint32_t number)
     uint64_t source = index ? (uint64_t)index[number] : number;
     uint64_t at = (uint64_t)number * args->cols;
     struct row row = {.x = PKV_AT(const float, args->x) + source * args->cols,
-                      .weight = PKV_AT(const float, args->weight)};
+                      .weight = PKV_AT(const float, args->weight),
+                      .shift = PKV_AT(const float, args->shift)};
     row.residual = args->residual ? PKV_AT(float, args->residual) + at : NULL;
-    row.scale = v16_set1(rms_scale(row.x, args->cols, args->eps));
+    row.scale = v16_set1(rms_scale(row.x, row.shift, args->cols, args->eps));
     uint32_t col = 0;
     for (; col + 32 <= args->cols; col += 32) {
         struct v16 low = norm_part(&row, col, 16), high = norm_part(&row, col + 16, 16);

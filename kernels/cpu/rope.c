@@ -16,9 +16,11 @@ struct turn {
     float other[2 * CHUNK]; /* sin, signed: of its partner */
 };
 
-static void norm_head(float *x, const float *weight, uint32_t head_dim, float eps)
+/* Its scale. */
+static float norm_head(float *x, const float *weight, uint32_t head_dim, float eps)
 {
-    struct v16 scale = v16_set1(rms_scale(x, head_dim, eps));
+    const float gain = rms_scale(x, NULL, head_dim, eps);
+    struct v16 scale = v16_set1(gain);
     uint32_t i = 0;
     for (; i + V16_LANES <= head_dim; i += V16_LANES) {
         v16_store(x + i, v16_mul(v16_mul(v16_load(x + i), scale), v16_load(weight + i)));
@@ -28,6 +30,7 @@ static void norm_head(float *x, const float *weight, uint32_t head_dim, float ep
         struct v16 y = v16_mul(v16_load_part(x + i, left), scale);
         v16_store_part(x + i, v16_mul(y, v16_load_part(weight + i, left)), left);
     }
+    return gain;
 }
 
 /* Pairs (2i, 2i + 1): channels as they come. */
@@ -97,11 +100,15 @@ static void turn_heads(const struct pkv_args_rope *args, const struct turn *turn
     }
 }
 
-static void norm_heads(const struct pkv_args_rope *args, float *x, uint32_t heads, pkv_addr weight)
+static void norm_heads(const struct pkv_args_rope *args, float *x, uint32_t heads, pkv_addr weight,
+                       float *gain)
 {
     for (uint32_t head = 0; weight && head < heads; head++) {
-        norm_head(x + (uint64_t)head * args->head_dim, PKV_AT(const float, weight), args->head_dim,
-                  args->eps);
+        const float own = norm_head(x + (uint64_t)head * args->head_dim,
+                                    PKV_AT(const float, weight), args->head_dim, args->eps);
+        if (gain) {
+            gain[head] = own;
+        }
     }
 }
 
@@ -112,8 +119,9 @@ static void rope_row(const void *arguments, uint32_t row)
     float *k = PKV_AT(float, args->k) + (uint64_t)row * args->k_stride;
     const float *table = PKV_AT(const float, args->table) + (uint64_t)row * args->pairs * 2;
     struct turn turn = {{0}, {0}};
-    norm_heads(args, q, args->heads, args->q_norm);
-    norm_heads(args, k, args->kv_heads, args->k_norm);
+    float *gain = args->q_gain ? PKV_AT(float, args->q_gain) + (uint64_t)row * args->heads : NULL;
+    norm_heads(args, q, args->heads, args->q_norm, gain);
+    norm_heads(args, k, args->kv_heads, args->k_norm, NULL);
     for (uint32_t first = 0; first < args->pairs; first += CHUNK) {
         uint32_t pairs = args->pairs - first < CHUNK ? args->pairs - first : CHUNK;
         if (args->halves) {

@@ -15,6 +15,18 @@ static uint32_t least(const float *score, uint32_t begin, uint32_t end)
     return at;
 }
 
+/* Which tokens are in slots. */
+static void mark(const struct pkv_args_compete *args, uint32_t head, int32_t token, bool here)
+{
+    if (!args->resident || token < 0) {
+        return;
+    }
+    const uint32_t bit = 1u << (uint32_t)token % PKV_PAGE_TOKENS;
+    uint32_t *word = PKV_AT(uint32_t, args->resident) + (uint64_t)head * args->resident_stride +
+                     (uint32_t)token / PKV_PAGE_TOKENS;
+    *word = here ? *word | bit : *word & ~bit;
+}
+
 static void compete_head(void *context, uint32_t head, uint32_t worker)
 {
     (void)worker;
@@ -35,6 +47,8 @@ static void compete_head(void *context, uint32_t head, uint32_t worker)
                 continue;
             }
         }
+        mark(args, head, token[slot], false); /* -1 of a free one */
+        mark(args, head, (int32_t)(args->first_token + i), true);
         score[slot] = score[key];
         token[slot] = (int32_t)(args->first_token + i);
         memcpy(pkvi_kv_entry(&args->hot, head, slot, entry_bytes),

@@ -14,12 +14,13 @@ static void norm_row(const void *arguments, uint32_t row)
     const float *x = PKV_AT(const float, args->x) + source * args->cols;
     const float *weight = PKV_AT(const float, args->weight);
     float *residual = PKV_AT(float, args->residual);
-    float scale = pkvi_ref_rms_scale(x, args->cols, args->eps);
+    const float *shift = PKV_AT(const float, args->shift);
+    float scale = pkvi_ref_rms_scale(x, shift, args->cols, args->eps);
     for (uint32_t col = 0; col < args->cols; col += PKV_ACT_BLOCK) {
         uint32_t count = args->cols - col < PKV_ACT_BLOCK ? args->cols - col : PKV_ACT_BLOCK;
         float y[PKV_ACT_BLOCK];
         for (uint32_t i = 0; i < count; i++) {
-            y[i] = x[col + i] * scale * weight[col + i];
+            y[i] = (shift ? x[col + i] + shift[col + i] : x[col + i]) * scale * weight[col + i];
         }
         if (residual) {
             for (uint32_t i = 0; i < count; i++) {

@@ -27,12 +27,14 @@ static inline float pkvi_ref_tree(float part[PKV_LANES])
     return part[0];
 }
 
-/* 1 / sqrt(mean(x^2) + eps) */
-static inline float pkvi_ref_rms_scale(const float *x, uint32_t count, float eps)
+/* 1 / sqrt(mean(x^2) + eps), of x + shift where there is one */
+static inline float pkvi_ref_rms_scale(const float *x, const float *shift, uint32_t count,
+                                       float eps)
 {
     float part[PKV_LANES] = {0};
     for (uint32_t i = 0; i < count; i++) {
-        part[i % PKV_LANES] += x[i] * x[i];
+        const float value = shift ? x[i] + shift[i] : x[i];
+        part[i % PKV_LANES] += value * value;
     }
     return 1.0f / sqrtf(pkvi_ref_tree(part) / (float)count + eps);
 }

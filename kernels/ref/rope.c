@@ -29,10 +29,13 @@ static enum pkv_status launch_table(void *native_stream, const void *args)
 }
 
 static void rotate_head(const struct pkv_args_rope *args, float *x, const float *table,
-                        const float *weight)
+                        const float *weight, float *gain)
 {
     if (weight) {
-        float scale = pkvi_ref_rms_scale(x, args->head_dim, args->eps);
+        float scale = pkvi_ref_rms_scale(x, NULL, args->head_dim, args->eps);
+        if (gain) {
+            *gain = scale;
+        }
         for (uint32_t i = 0; i < args->head_dim; i++) {
             x[i] = x[i] * scale * weight[i];
         }
@@ -51,11 +54,14 @@ static void rope_row(const void *arguments, uint32_t row)
     float *q = PKV_AT(float, args->q) + (uint64_t)row * args->q_stride;
     float *k = PKV_AT(float, args->k) + (uint64_t)row * args->k_stride;
     const float *table = PKV_AT(const float, args->table) + (uint64_t)row * args->pairs * 2;
+    float *gain = args->q_gain ? PKV_AT(float, args->q_gain) + (uint64_t)row * args->heads : NULL;
     for (uint32_t head = 0; head < args->heads; head++) {
-        rotate_head(args, q + head * args->head_dim, table, PKV_AT(const float, args->q_norm));
+        rotate_head(args, q + head * args->head_dim, table, PKV_AT(const float, args->q_norm),
+                    gain ? gain + head : NULL);
     }
     for (uint32_t head = 0; head < args->kv_heads; head++) {
-        rotate_head(args, k + head * args->head_dim, table, PKV_AT(const float, args->k_norm));
+        rotate_head(args, k + head * args->head_dim, table, PKV_AT(const float, args->k_norm),
+                    NULL);
     }
 }
 
