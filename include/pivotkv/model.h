@@ -32,6 +32,8 @@ struct pkv_model_info {
     uint64_t file_bytes; /* all shards */
     uint64_t parameters;
     const char *weight_types; /* "Q4_1 x210, F32 x61, Q8_0 x1" */
+    uint64_t
+        identity; /* a hash: another model, or training, has another; 0 = no weights were read */
 };
 
 /* Begin with pkv_model_config_default(). */

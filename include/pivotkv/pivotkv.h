@@ -2,6 +2,7 @@
 #ifndef PIVOTKV_PIVOTKV_H
 #define PIVOTKV_PIVOTKV_H
 
+#include "pivotkv/calibration.h"
 #include "pivotkv/device.h"
 #include "pivotkv/log.h"
 #include "pivotkv/model.h"

@@ -1,4 +1,5 @@
-/* file.c: a temporary name beside the file, fsync, rename, fsync of the folder. */
+/* file.c: a temporary name beside the file, fsync, rename, fsync of the folder; reading whole ones.
+ */
 #include "runtime/base/file.h"
 
 #include <errno.h>
@@ -124,4 +125,50 @@ void pkvi_new_file_discard(struct pkvi_new_file *file)
     }
     file->file = -1;
     forget(file);
+}
+
+/* Up to *bytes; how many there were, or the errno. */
+static int read_all(int file, char *data, uint64_t *bytes)
+{
+    uint64_t at = 0;
+    ssize_t got = 1;
+    while (at < *bytes && (got > 0 || (got < 0 && errno == EINTR))) {
+        got = read(file, data + at, *bytes - at);
+        at += got > 0 ? (uint64_t)got : 0;
+    }
+    *bytes = at;
+    return got < 0 ? errno : 0;
+}
+
+enum pkv_status pkvi_file_load(const char *path, uint64_t most_bytes, char **data_out,
+                               uint64_t *bytes_out)
+{
+    struct stat info;
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0 || fstat(file, &info) != 0) {
+        const int error = errno;
+        if (file >= 0) {
+            close(file);
+        }
+        return PKV_FAIL(PKV_ERR_IO, "%.200s: %s", path, strerror(error));
+    }
+    if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size > most_bytes) {
+        close(file);
+        return PKV_FAIL(PKV_ERR_IO, "%.200s: expected a regular file of at most %llu bytes", path,
+                        (unsigned long long)most_bytes);
+    }
+    uint64_t bytes = (uint64_t)info.st_size;
+    char *data = malloc(bytes + 1);
+    const int error = data ? read_all(file, data, &bytes) : 0;
+    close(file);
+    if (!data || error != 0) {
+        free(data);
+        return data ? PKV_FAIL(PKV_ERR_IO, "%.200s: %s", path, strerror(error))
+                    : PKV_FAIL(PKV_ERR_NO_MEMORY, "%.200s: %llu bytes", path,
+                               (unsigned long long)bytes);
+    }
+    data[bytes] = '\0';
+    *data_out = data;
+    *bytes_out = bytes;
+    return PKV_OK;
 }

@@ -1,8 +1,9 @@
-/* file.h: files that appear whole or not at all. */
+/* file.h: files that appear whole or not at all, and whole files. */
 #ifndef PKV_BASE_FILE_H
 #define PKV_BASE_FILE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "pivotkv/status.h"
 
@@ -29,5 +30,10 @@ void pkvi_new_file_write(struct pkvi_new_file *file, const void *data, size_t by
 enum pkv_status pkvi_new_file_commit(struct pkvi_new_file *file);
 /* Close it and leave nothing. After commit() it does nothing. */
 void pkvi_new_file_discard(struct pkvi_new_file *file);
+
+/* The bytes of a regular file of at most so many, freed with free(), 0 behind them. PKV_ERR_IO: it
+ * is none, is larger, cannot be read; PKV_ERR_NO_MEMORY. */
+enum pkv_status pkvi_file_load(const char *path, uint64_t most_bytes, char **data_out,
+                               uint64_t *bytes_out);
 
 #endif

@@ -4,15 +4,11 @@
  */
 #include "runtime/device/profile.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "pivotkv/version.h"
 #include "runtime/base/check.h"
@@ -312,50 +308,14 @@ enum pkv_status pkvi_profile_parse(const char *text, size_t bytes, const char *n
     return status;
 }
 
-/* The bytes of a regular file of at most PKVI_PROFILE_FILE_BYTES. */
-static enum pkv_status read_file(const char *path, char **text_out, size_t *bytes_out)
-{
-    struct stat info;
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0 || fstat(file, &info) != 0) {
-        int error = errno;
-        if (file >= 0) {
-            close(file);
-        }
-        return PKV_FAIL(PKV_ERR_IO, "%.200s: %s", path, strerror(error));
-    }
-    if (!S_ISREG(info.st_mode) || info.st_size > (off_t)PKVI_PROFILE_FILE_BYTES) {
-        close(file);
-        return PKV_FAIL(PKV_ERR_IO, "%.200s: expected a regular file of at most %llu bytes", path,
-                        (unsigned long long)PKVI_PROFILE_FILE_BYTES);
-    }
-    size_t bytes = (size_t)info.st_size, at = 0;
-    char *text = malloc(bytes + 1);
-    ssize_t got = 1;
-    while (text && at < bytes && (got > 0 || (got < 0 && errno == EINTR))) {
-        got = read(file, text + at, bytes - at);
-        at += got > 0 ? (size_t)got : 0;
-    }
-    int error = got < 0 ? errno : 0;
-    close(file);
-    if (!text || error != 0) {
-        free(text);
-        return text ? PKV_FAIL(PKV_ERR_IO, "%.200s: %s", path, strerror(error))
-                    : PKV_FAIL(PKV_ERR_NO_MEMORY, "no memory for a profile");
-    }
-    *text_out = text;
-    *bytes_out = at;
-    return PKV_OK;
-}
-
 enum pkv_status pkvi_profile_read(const char *path, struct pkvi_profile *profile_out)
 {
     char *text = NULL;
-    size_t bytes = 0;
+    uint64_t bytes = 0;
     if (!path || !profile_out) {
         return PKV_FAIL(PKV_ERR_INVALID, "read a profile: NULL argument");
     }
-    PKV_TRY(read_file(path, &text, &bytes));
+    PKV_TRY(pkvi_file_load(path, PKVI_PROFILE_FILE_BYTES, &text, &bytes));
     enum pkv_status status = pkvi_profile_parse(text, bytes, path, profile_out);
     free(text);
     return status;

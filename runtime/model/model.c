@@ -21,12 +21,13 @@ static enum pkv_status check_config(const struct pkv_model_config *config)
     return PKV_OK;
 }
 
-static enum pkv_status copy_shape(const struct pkvi_gguf *gguf, const struct pkvi_arch *arch,
-                                  struct pkv_model *model)
+static enum pkv_status copy_shape(const char *path, const struct pkvi_gguf *gguf,
+                                  const struct pkvi_arch *arch, struct pkv_model *model)
 {
+    model->path = strdup(path);
     model->name = strdup(arch->name);
     model->weight_types = strdup(arch->weight_types);
-    if (!model->name || !model->weight_types) {
+    if (!model->path || !model->name || !model->weight_types) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "names of the model");
     }
     model->info = (struct pkv_model_info){.architecture = arch->architecture,
@@ -69,7 +70,7 @@ static enum pkv_status open_file(struct pkv_model *model, const char *path)
         return status;
     }
     model->gguf = gguf;
-    PKV_TRY(copy_shape(gguf, &model->arch, model));
+    PKV_TRY(copy_shape(path, gguf, &model->arch, model));
     return pkvi_weights_plan(&model->arch, &model->config, model);
 }
 
@@ -137,6 +138,7 @@ void pkv_model_close(struct pkv_model *model)
         pkvi_mem_free(model->device, PKV_MEM_DEVICE, model->weights);
     }
     free(model->layer);
+    free(model->path);
     free(model->name);
     free(model->weight_types);
     free(model);
@@ -145,6 +147,7 @@ void pkv_model_close(struct pkv_model *model)
 void pkv_model_query(const struct pkv_model *model, struct pkv_model_info *info_out)
 {
     *info_out = model->info;
+    info_out->identity = model->identity;
 }
 
 const struct pkv_layer_info *pkv_model_layer(const struct pkv_model *model, uint32_t layer)

@@ -39,6 +39,7 @@ struct pkv_model {
     struct pkvi_arch arch;  /* while gguf is open */
     struct pkv_model_info info;
     char *name, *weight_types; /* owned; info points to them */
+    char *path;                /* as it was opened */
     float norm_eps, embedding_scale, attention_scale, attention_softcap, final_softcap;
     enum pkv_glu glu;
     bool post_norms;
