@@ -51,6 +51,22 @@ static __device__ __forceinline__ struct least least_of_all(struct least least, 
     return least;
 }
 
+/* A token takes a slot from another, or a free one (-1): of those that threads mark at once none is
+ * marked by two. */
+static __device__ void take(const struct pkv_args_compete &args, int32_t *slot_token, uint32_t came)
+{
+    const int32_t went = *slot_token;
+    *slot_token = (int32_t)came;
+    if (args.resident) {
+        uint32_t *resident =
+            PKV_AT(uint32_t, args.resident) + (uint64_t)blockIdx.x * args.resident_stride;
+        if (went >= 0) {
+            pkvi_cuda_clear_bit(resident, (uint32_t)went);
+        }
+        pkvi_cuda_set_bit(resident, came);
+    }
+}
+
 /* The entries of tokens [first, first + count) to the slots they took, where none took it later. */
 static __device__ void copy(const struct pkv_args_compete &args, const uint32_t *taken,
                             uint32_t first, uint32_t count)
@@ -100,7 +116,7 @@ static __global__ void __launch_bounds__(THREADS) compete(struct pkv_args_compet
     int32_t *token = PKV_AT(int32_t, args.slot_token) + (uint64_t)head * args.slots;
     for (uint32_t i = threadIdx.x; i < free_slots; i += THREADS) {
         score[first_key - 1 - i] = ring[i];
-        token[first_key - 1 - i] = (int32_t)(args.first_token + i);
+        take(args, &token[first_key - 1 - i], args.first_token + i);
     }
     __syncthreads();
     /* Slots are all there once a token has to compete. */
@@ -119,7 +135,7 @@ static __global__ void __launch_bounds__(THREADS) compete(struct pkv_args_compet
                 slot = own > least.score ? least.slot : NO_SLOT;
                 if (slot != NO_SLOT && (slot - begin) % THREADS == threadIdx.x) {
                     score[slot] = own;
-                    token[slot] = (int32_t)(args.first_token + number);
+                    take(args, &token[slot], args.first_token + number);
                     mine = least_of_mine(score, begin, args.slots);
                 }
             }

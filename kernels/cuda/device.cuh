@@ -89,6 +89,17 @@ static __device__ __forceinline__ unsigned pkvi_cuda_f32_to_f16x2(float low, flo
     return pkvi_cuda_f32_to_f16(low) | (unsigned)pkvi_cuda_f32_to_f16(high) << 16;
 }
 
+/* Bit i of a bitmap, whatever other threads do to the rest of its word. */
+static __device__ __forceinline__ void pkvi_cuda_set_bit(uint32_t *words, uint32_t i)
+{
+    atomicOr(&words[i / 32], 1u << i % 32);
+}
+
+static __device__ __forceinline__ void pkvi_cuda_clear_bit(uint32_t *words, uint32_t i)
+{
+    atomicAnd(&words[i / 32], ~(1u << i % 32));
+}
+
 /* 16 bytes at once; the address is a multiple of 16. */
 static __device__ __forceinline__ uint4 pkvi_cuda_load16(const void *from)
 {

@@ -8,6 +8,11 @@
 
 #define THREADS 256u
 
+static __device__ __forceinline__ float shifted(const float *x, const float *shift, uint32_t col)
+{
+    return shift ? __fadd_rn(x[col], shift[col]) : x[col];
+}
+
 static __global__ void __launch_bounds__(THREADS) norm(struct pkv_args_norm args)
 {
     PKV_SHARED(float, part, [THREADS / 32]);
@@ -16,16 +21,20 @@ static __global__ void __launch_bounds__(THREADS) norm(struct pkv_args_norm args
     const float *x =
         PKV_AT(const float, args.x) + (uint64_t)(index ? (uint32_t)index[row] : row) * args.cols;
     const float *weight = PKV_AT(const float, args.weight);
+    const float *shift = PKV_AT(const float, args.shift);
     float *residual = PKV_AT(float, args.residual);
     float sum = 0.0f;
     for (uint32_t col = threadIdx.x; col < args.cols; col += THREADS) {
-        sum += x[col] * x[col];
+        const float value = shifted(x, shift, col);
+        sum += value * value;
     }
     sum = pkvi_cuda_block_sum(sum, part);
     const float scale = 1.0f / sqrtf(sum / (float)args.cols + args.eps);
     for (uint32_t col = threadIdx.x - lane; col < args.cols; col += THREADS) {
         const uint32_t count = args.cols - col < 32 ? args.cols - col : 32;
-        const float y = lane < count ? __fmul_rn(x[col + lane] * scale, weight[col + lane]) : 0.0f;
+        const float y = lane < count
+                            ? __fmul_rn(shifted(x, shift, col + lane) * scale, weight[col + lane])
+                            : 0.0f;
         if (!residual) {
             pkvi_cuda_act_put(args.out, row, col, count, y);
         } else if (lane < count) { /* rounded on its own, as without a residual */

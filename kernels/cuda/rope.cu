@@ -25,7 +25,7 @@ static __global__ void __launch_bounds__(THREADS) rope_table(struct pkv_args_rop
 }
 
 static __device__ void rotate_head(const struct pkv_args_rope &args, float *x, const float *table,
-                                   const float *weight)
+                                   const float *weight, float *gain)
 {
     const uint32_t lane = threadIdx.x % 32;
     float scale = 1.0f;
@@ -36,6 +36,9 @@ static __device__ void rotate_head(const struct pkv_args_rope &args, float *x, c
         }
         sum = pkvi_cuda_warp_sum(sum);
         scale = 1.0f / sqrtf(sum / (float)args.head_dim + args.eps);
+        if (gain && lane == 0) {
+            *gain = scale;
+        }
         __syncwarp();
     }
     for (uint32_t i = lane; i < args.pairs; i += 32) {
@@ -62,11 +65,13 @@ static __global__ void __launch_bounds__(THREADS) rope(struct pkv_args_rope args
     const float *table = PKV_AT(const float, args.table) + (uint64_t)row * args.pairs * 2;
     if (head < args.heads) {
         float *q = PKV_AT(float, args.q) + (uint64_t)row * args.q_stride;
-        rotate_head(args, q + head * args.head_dim, table, PKV_AT(const float, args.q_norm));
+        float *gain = PKV_AT(float, args.q_gain);
+        rotate_head(args, q + head * args.head_dim, table, PKV_AT(const float, args.q_norm),
+                    gain ? gain + (uint64_t)row * args.heads + head : NULL);
     } else {
         float *k = PKV_AT(float, args.k) + (uint64_t)row * args.k_stride;
         rotate_head(args, k + (head - args.heads) * args.head_dim, table,
-                    PKV_AT(const float, args.k_norm));
+                    PKV_AT(const float, args.k_norm), NULL);
     }
 }
 
