@@ -3,7 +3,7 @@
 file(GLOB sources CONFIGURE_DEPENDS kernels/*.c kernels/ref/*.c)
 add_library(pivotkv_kernels STATIC ${sources} runtime/base/cgroup.c runtime/base/clock.c
     runtime/base/futex.c runtime/base/status.c runtime/base/thread.c
-    tests/support/cuda_variant.c tests/support/hot_case.c tests/support/kernel_test.c tests/support/kv_case.c tests/support/pkv_test.c
+    tests/support/cuda_variant.c tests/support/hot_case.c tests/support/kernel_test.c tests/support/kv_case.c tests/support/pkv_test.c tests/support/recall_case.c
     tests/support/simde.c tests/support/weights.c)
 pkv_target_defaults(pivotkv_kernels)
 target_include_directories(pivotkv_kernels PUBLIC tests/support/cross)

@@ -1,33 +1,41 @@
-/* RMS norm: every variant against sums in double; rows do not depend on one another. */
+/* RMS norm, of x or x + shift: every variant against sums in double; rows do not depend on one
+ * another. */
 #include "tests/support/kernel_test.h"
 #include "tests/support/tolerance.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void reference(const float *x, const float *weight, uint32_t cols, double eps, double *y)
+/* Of x + shift, where there is one. */
+static void reference(const float *x, const float *shift, const float *weight, uint32_t cols,
+                      double eps, double *y)
 {
     double sum = 0;
     for (uint32_t i = 0; i < cols; i++) {
-        sum += (double)x[i] * x[i];
+        y[i] = shift ? (double)x[i] + (double)shift[i] : (double)x[i];
+        sum += y[i] * y[i];
     }
     for (uint32_t i = 0; i < cols; i++) {
-        y[i] = x[i] / sqrt(sum / cols + eps) * weight[i];
+        y[i] = y[i] / sqrt(sum / cols + eps) * weight[i];
     }
 }
 
-static void check_shape(uint32_t cpu, uint32_t rows, uint32_t cols, bool q8, bool indexed)
+static void check_shape(uint32_t cpu, uint32_t rows, uint32_t cols, bool q8, bool indexed,
+                        bool shifted)
 {
     struct pkvt_rng rng = {rows * 1000u + cols};
     float *x = pkvt_normal(&rng, (uint64_t)rows * cols, 3.0f);
     float *weight = pkvt_normal(&rng, cols, 1.0f);
+    float *shift = pkvt_normal(&rng, cols, 2.0f);
     int32_t *index = pkvt_alloc(rows * sizeof *index);
     double *want = pkvt_alloc((uint64_t)rows * cols * sizeof *want);
     for (uint32_t r = 0; r < rows; r++) {
         index[r] = indexed ? (int32_t)pkvt_rng_below(&rng, rows) : (int32_t)r;
-        reference(x + (uint64_t)index[r] * cols, weight, cols, 1e-5, want + (uint64_t)r * cols);
+        reference(x + (uint64_t)index[r] * cols, shifted ? shift : NULL, weight, cols, 1e-5,
+                  want + (uint64_t)r * cols);
     }
     struct pkv_args_norm args = {.x = pkvi_addr(x),
+                                 .shift = shifted ? pkvi_addr(shift) : 0,
                                  .row_index = indexed ? pkvi_addr(index) : 0,
                                  .weight = pkvi_addr(weight),
                                  .out = pkvt_act(rows, cols, true, q8),
@@ -70,6 +78,7 @@ static void check_shape(uint32_t cpu, uint32_t rows, uint32_t cols, bool q8, boo
     }
     free(x);
     free(weight);
+    free(shift);
     free(index);
     free(want);
     free(residual);
@@ -86,7 +95,8 @@ static void test_norm__every_variant_and_shape__close_to_double(void **state)
     {
         for (uint32_t r = 0; r < 3; r++) {
             for (uint32_t c = 0; c < 6; c++) {
-                check_shape(cpu, rows[r], cols[c], cols[c] % 32 == 0, (r + c) % 2);
+                check_shape(cpu, rows[r], cols[c], cols[c] % 32 == 0, (r + c) % 2, false);
+                check_shape(cpu, rows[r], cols[c], cols[c] % 32 == 0, (r + c) % 2, true);
             }
         }
     }
