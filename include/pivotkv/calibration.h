@@ -33,7 +33,7 @@ struct pkv_calibration_info {
 };
 
 /*
- * Run `count` tokens through the model and keep what they tell. ids NULL: a text of about 2,000
+ * Run `count` tokens through the model and keep what they tell. ids NULL: a text of about 2,400
  * tokens that is built in, cut to the model's context; the tokenizer is read from the model's file
  * (PKV_ERR_IO: it is gone), of a model without a vocabulary ids are made up. Results are the same
  * however many threads there are.

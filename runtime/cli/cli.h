@@ -30,6 +30,7 @@ int pkvi_cmd_eval(int argc, char **argv);
 int pkvi_cmd_bench(int argc, char **argv);
 int pkvi_cmd_quality(int argc, char **argv);
 int pkvi_cmd_link(int argc, char **argv);
+int pkvi_cmd_calibrate(int argc, char **argv);
 int pkvi_cmd_doctor(int argc, char **argv);
 
 /* say.c: one line on stderr, "pivotkv: COMMAND: ...", whatever bytes the text holds. */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/cli/cache.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/engine.h"
 #include "runtime/cli/number.h"
@@ -14,37 +15,15 @@ static const struct pkvi_option file_options[] = {
     {"model", 'm', PKV_OPTION_TEXT, FIELD(model), "FILE",
      "model file (GGUF; of several parts, any one)", 0, 0, false},
     {"cache-dir", 0, PKV_OPTION_TEXT, FIELD(cache_dir), "DIR",
-     "where models named without a folder are looked for too, in DIR/models (default: "
-     "$XDG_CACHE_HOME/pivotkv, else ~/.cache/pivotkv)",
+     "where models named without a folder are looked for too, in DIR/models, and what was measured "
+     "about them is kept, in DIR/calibration (default: $XDG_CACHE_HOME/pivotkv, else "
+     "~/.cache/pivotkv)",
      0, 0, false},
 };
 
 struct pkvi_option_set pkvi_engine_file_options(struct pkvi_engine_options *options)
 {
     return (struct pkvi_option_set)PKV_OPTION_SET(file_options, options);
-}
-
-static char *join(const char *a, const char *b, const char *c)
-{
-    size_t bytes = strlen(a) + strlen(b) + strlen(c) + 1;
-    char *path = malloc(bytes);
-    if (path != NULL) {
-        snprintf(path, bytes, "%s%s%s", a, b, c);
-    }
-    return path;
-}
-
-static char *cached_path(const struct pkvi_engine_options *options)
-{
-    const char *cache = getenv("XDG_CACHE_HOME");
-    if (options->cache_dir != NULL) {
-        return join(options->cache_dir, "/models/", options->model);
-    }
-    if (cache != NULL && cache[0] == '/') {
-        return join(cache, "/pivotkv/models/", options->model);
-    }
-    const char *home = getenv("HOME");
-    return home != NULL ? join(home, "/.cache/pivotkv/models/", options->model) : NULL;
 }
 
 int pkvi_engine_check(const struct pkvi_engine_options *options)
@@ -98,7 +77,7 @@ bool pkvi_engine_has_host(const struct pkvi_engine_options *options)
 bool pkvi_engine_open_path(struct pkvi_engine *engine, const struct pkvi_engine_options *options)
 {
     if (strchr(options->model, '/') == NULL && access(options->model, F_OK) != 0) {
-        engine->path = cached_path(options);
+        engine->path = pkvi_cache_path(options->cache_dir, "models", options->model);
         if (engine->path != NULL && access(engine->path, R_OK) == 0) {
             return true;
         }

@@ -18,6 +18,7 @@ static const struct pkvi_command commands[] = {
     {"link", "speed between host and device memory", pkvi_cmd_link},
     {"plan", "what memory a session would take, and where", pkvi_cmd_plan},
     {"inspect", "what is in a model file", pkvi_cmd_inspect},
+    {"calibrate", "measure once what rehearsal asks of a model", pkvi_cmd_calibrate},
     {"doctor", "what this machine has, and what to change", pkvi_cmd_doctor},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])

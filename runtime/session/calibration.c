@@ -215,8 +215,8 @@ static enum pkv_status measure_all(struct measure *m, const int32_t *ids)
 static enum pkv_status check_request(const struct pkv_model *model, size_t count)
 {
     struct pkv_device_info device;
-    if (model->loaded && model->identity == 0) {
-        PKV_TRY(pkv_device_query(model->device, &device));
+    PKV_TRY(pkv_device_query(model->device, &device));
+    if ((device.caps & PKV_CAP_NO_DATA) != 0) {
         return PKV_FAIL(PKV_ERR_UNSUPPORTED,
                         "calibration: device %s computes nothing that could be measured",
                         device.name);

@@ -1,5 +1,5 @@
 /*
- * calibration_text.c: what a model reads when it is calibrated and no text is given: about 2,000
+ * calibration_text.c: what a model reads when it is calibrated and no text is given: about 2,400
  * tokens of our own, of many kinds, that come back to what stood before.
  */
 #include <stddef.h>
@@ -51,8 +51,8 @@ static const char table[] =
     "without the one that was struck through it is 33 / 5 = 6.6. The barometer fell by 29.71 - "
     "28.95 = 0.76 inches in thirty hours.\n";
 
-static const char code_c[] =
-    "The museum's first program for the logbooks was short:\n\n"
+static const char code[] =
+    "The museum's program for the logbooks was short:\n\n"
     "```c\n"
     "#include <stdlib.h>\n\n"
     "struct reading {\n"
@@ -81,24 +81,6 @@ static const char code_c[] =
     "}\n"
     "```\n\n"
     "It succeeds, since the reading of noon on the third day does not count: (4 + 5) / 2 = 4.5.\n";
-
-static const char code_python[] =
-    "A student rewrote it a few years later, and added the lamp:\n\n"
-    "```python\n"
-    "import csv\n"
-    "from collections import defaultdict\n\n\n"
-    "def by_month(path):\n"
-    "    \"\"\"Mean barometer of each month, as {'1951-11': 29.32, ...}.\"\"\"\n"
-    "    months = defaultdict(list)\n"
-    "    with open(path, newline='') as file:\n"
-    "        for row in csv.DictReader(file):\n"
-    "            if row['remarks'] != 'struck through':\n"
-    "                months[row['date'][:7]].append(float(row['barometer']))\n"
-    "    return {month: sum(values) / len(values) for month, values in months.items()}\n\n\n"
-    "if __name__ == '__main__':\n"
-    "    for month, mean in sorted(by_month('logbook17.csv').items()):\n"
-    "        print(f'{month}  {mean:.2f} inHg  {mean * 33.8639:.1f} hPa')\n"
-    "```\n";
 
 static const char list[] =
     "What to bring when you visit the point:\n"
@@ -163,5 +145,5 @@ static const char ending[] =
     "force, the barometer, and the number of eggs.\n";
 
 const char *const pkvi_calibration_text[] = {
-    letter, dialogue, table, code_c, code_python, list, explanation, data, ending, NULL,
+    letter, dialogue, table, code, list, explanation, data, ending, NULL,
 };

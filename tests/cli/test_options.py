@@ -78,7 +78,7 @@ OTHER_BAD = {
     "compute": ["", "f32"],
     "order": ["", "reversed"],
 }
-TEXT_OPTIONS = {"model", "cache-dir", "prompt", "file", "ids", "text", "system", "profile", "sim", "kv-save", "kv-load"}
+TEXT_OPTIONS = {"model", "cache-dir", "prompt", "file", "ids", "text", "system", "profile", "sim", "kv-save", "kv-load", "out", "squeeze-out"}
 WITHOUT_MODEL = {"link", "doctor"}
 
 
@@ -197,7 +197,7 @@ class Options(unittest.TestCase):
 
     def test_help_is_a_command(self):
         text = run("--help").stdout
-        self.assertEqual(commands(), ["generate", "chat", "tokenize", "eval", "bench", "quality", "link", "plan", "inspect", "doctor"])
+        self.assertEqual(commands(), ["generate", "chat", "tokenize", "eval", "bench", "quality", "link", "plan", "inspect", "calibrate", "doctor"])
         self.assertIn(b"\n  help ", text)
         for args, want in ((["help"], text), *((["help", command], run(command, "--help").stdout) for command in commands())):
             got = run(*args)
