@@ -422,6 +422,7 @@ struct pkv_recall_state {
     uint32_t slots, blocks, cap; /* blocks: of the whole context; cap: 1 to PKV_RECALL_CAP */
 };
 #define PKV_RECALL_CAP 1024u
+#define PKV_PREDICT_CHUNK 4096u /* tokens of a unit of PREDICT */
 
 /*
  * What the last row of each span will attend to, by an index and a query that is made before

@@ -4,8 +4,6 @@
 
 #include "kernels/kv_view.h"
 
-#define PKV_PREDICT_CHUNK 4096u /* tokens of a unit */
-
 static inline uint32_t pkvi_recall_chunks(uint32_t tokens)
 {
     return (tokens + PKV_PREDICT_CHUNK - 1) / PKV_PREDICT_CHUNK;

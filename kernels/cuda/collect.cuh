@@ -6,6 +6,7 @@
 
 /* Values larger than the least that is taken, and those like it, before thread i of a block's step;
  * both together in a word. */
+template <uint32_t THREADS>
 static __device__ __forceinline__ uint32_t pkvi_cuda_rank_of(bool larger, bool like, uint32_t *part,
                                                              uint32_t *all_out)
 {
@@ -19,7 +20,7 @@ static __device__ __forceinline__ uint32_t pkvi_cuda_rank_of(bool larger, bool l
     uint32_t rank = (uint32_t)__popc(larger_votes & below) | (uint32_t)__popc(like_votes & below)
                                                                  << 16;
     uint32_t all = 0;
-    for (uint32_t w = 0; w < (PKV_SELECT_THREADS / 32); w++) {
+    for (uint32_t w = 0; w < THREADS / 32; w++) {
         rank += w < warp ? part[w] : 0;
         all += part[w];
     }
@@ -30,17 +31,18 @@ static __device__ __forceinline__ uint32_t pkvi_cuda_rank_of(bool larger, bool l
 
 /* The tokens from `begin` on with values that are larger than the found one, and the first of those
  * like it, in ascending order. */
-static __device__ void pkvi_cuda_collect(const float *value, uint32_t begin, uint32_t end,
+template <uint32_t THREADS = PKV_SELECT_THREADS, class VALUES>
+static __device__ void pkvi_cuda_collect(VALUES value, uint32_t begin, uint32_t end,
                                          const struct pkvi_cuda_select &found, uint32_t *part,
                                          int32_t *token)
 {
     uint32_t larger_before = 0, like_before = 0;
-    for (uint32_t first = begin; first < end; first += PKV_SELECT_THREADS) {
+    for (uint32_t first = begin; first < end; first += THREADS) {
         const uint32_t t = first + threadIdx.x;
         const uint32_t key = t < end ? pkvi_cuda_order_key(value[t]) : 0;
         const bool larger = t < end && key > found.key, like = t < end && key == found.key;
         uint32_t all;
-        const uint32_t rank = pkvi_cuda_rank_of(larger, like, part, &all);
+        const uint32_t rank = pkvi_cuda_rank_of<THREADS>(larger, like, part, &all);
         const uint32_t alike = like_before + (rank >> 16);
         if (larger || (like && alike < found.wanted)) {
             token[larger_before + (rank & 0xffffu) + min(alike, found.wanted)] = (int32_t)t;

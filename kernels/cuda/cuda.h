@@ -78,6 +78,9 @@ extern const struct pkv_kernel pkvi_kernel_compete_cuda;
 extern const struct pkv_kernel pkvi_kernel_keep_cuda;
 extern const struct pkv_kernel pkvi_kernel_gather_cuda;
 extern const struct pkv_kernel pkvi_kernel_thin_cuda;
+extern const struct pkv_kernel pkvi_kernel_index_cuda;
+extern const struct pkv_kernel pkvi_kernel_predict_cuda;
+extern const struct pkv_kernel pkvi_kernel_recall_cuda;
 
 #ifdef __cplusplus
 }

@@ -21,7 +21,10 @@
     X(PKV_OP_COMPETE, compete)                                                                     \
     X(PKV_OP_KEEP, keep)                                                                           \
     X(PKV_OP_GATHER, gather)                                                                       \
-    X(PKV_OP_THIN, thin)
+    X(PKV_OP_THIN, thin)                                                                           \
+    X(PKV_OP_INDEX, index)                                                                         \
+    X(PKV_OP_PREDICT, predict)                                                                     \
+    X(PKV_OP_RECALL, recall)
 
 #define ENTRY(op, name) [op] = &pkvi_kernel_##name##_cuda,
 
