@@ -43,7 +43,8 @@
     X(PKV_OP_ATTEND, attend, variant)                                                              \
     X(PKV_OP_SOFTCAP, softcap, variant)                                                            \
     X(PKV_OP_TOPK, topk, variant)                                                                  \
-    X(PKV_OP_SCORE, score, variant)
+    X(PKV_OP_SCORE, score, variant)                                                                \
+    X(PKV_OP_INDEX, index, variant)
 
 #define DECLARE(op, name, variant) extern const struct pkv_kernel pkvi_kernel_##name##_##variant;
 #define ENTRY(op, name, variant) [op] = &pkvi_kernel_##name##_##variant,
