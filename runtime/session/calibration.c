@@ -27,6 +27,7 @@ struct measure {
     pkv_addr pinned;       /* what is read back: */
     float *before, *after; /* [rows][width]: of a layer's attention */
     float *q, *k;          /* [rows][q columns], [rows][k columns] */
+    float *table;          /* [rows][pairs][2], of ROPE */
     uint32_t position;     /* of the first row */
     uint32_t count;        /* tokens in all */
 };
@@ -46,15 +47,56 @@ static void add_columns(double *sum, const float *rows, uint32_t cols, uint32_t 
     }
 }
 
+/* Pairs in ascending order of their first channel. */
+struct pair {
+    uint32_t first, second;
+};
+
+static struct pair pair_of(const struct pkv_layer_info *info, uint32_t number)
+{
+    if (info->rope_halves && number < info->rope_pairs) {
+        return (struct pair){number, number + info->rope_pairs};
+    }
+    return (struct pair){2 * number, 2 * number + 1};
+}
+
+/* A row's keys as they were before RoPE. */
+static void turn_back(const struct pkv_layer_info *info, const float *table, float *k)
+{
+    for (uint32_t h = 0; h < info->kv_heads; h++, k += info->head_dim) {
+        for (uint32_t i = 0; i < info->rope_pairs; i++) {
+            const struct pair pair = pair_of(info, i);
+            const float c = table[2 * i], s = table[2 * i + 1], square = c * c + s * s;
+            const float a = k[pair.first], b = k[pair.second];
+            k[pair.first] = (a * c + b * s) / square;
+            k[pair.second] = (b * c - a * s) / square;
+        }
+    }
+}
+
+static void add_pairs(const struct pkv_layer_info *info, const float *k, double *sum)
+{
+    for (uint32_t h = 0; h < info->kv_heads; h++, k += info->head_dim) {
+        for (uint32_t i = 0; i < info->head_dim / 2; i++) {
+            const struct pair pair = pair_of(info, i);
+            *sum++ += (double)k[pair.first] * (double)k[pair.second];
+        }
+    }
+}
+
 static void add_keys(const struct measure *m, const struct pkvi_layer_calibration *layer,
                      const struct pkv_layer_info *info, uint32_t first, uint32_t count)
 {
     const uint32_t cols = info->kv_heads * info->head_dim;
     const uint32_t group = info->heads / info->kv_heads;
     double *squares = sums(m, layer->key_sd), *power = sums(m, layer->query_power);
+    for (uint32_t r = first; r < count; r++) {
+        turn_back(info, m->table + (size_t)r * info->rope_pairs * 2, m->k + (size_t)r * cols);
+    }
     add_columns(sums(m, layer->key_mean), m->k, cols, first, count);
     for (uint32_t r = first; r < count; r++) {
         const float *k = m->k + (size_t)r * cols;
+        add_pairs(info, k, sums(m, layer->key_pair));
         const float *q = m->q + (size_t)r * info->heads * info->head_dim;
         for (uint32_t c = 0; c < cols; c++) {
             squares[c] += (double)k[c] * (double)k[c];
@@ -124,10 +166,11 @@ static enum pkv_status measure_unit(struct measure *m, struct pkvi_pass *pass)
     const struct pkv_span before = span(m->before, pass->lane->x, hidden);
     PKV_TRY(read_back(m, &before, 1));
     PKV_TRY(pkvi_pass_attention(pass));
-    const struct pkv_span after[] = {span(m->after, pass->lane->x, hidden),
-                                     span(m->q, b->q, rows * layer->q.rows),
-                                     span(m->k, b->k, rows * layer->k.rows)};
-    PKV_TRY(read_back(m, after, 3));
+    const struct pkv_span after[] = {
+        span(m->after, pass->lane->x, hidden), span(m->q, b->q, rows * layer->q.rows),
+        span(m->k, b->k, rows * layer->k.rows),
+        span(m->table, pass->lane->rope[layer->rope], rows * layer->info.rope_pairs * 2)};
+    PKV_TRY(read_back(m, after, 4));
     add_layer(m, l, (uint32_t)rows);
     return pkvi_pass_feed_forward(pass);
 }
@@ -173,7 +216,16 @@ static void finish_layer(const struct measure *m, uint32_t l)
         const double variance = sums(m, layer->key_sd)[i] / keys - mean * mean;
         value[i] = (float)mean;
         value[channels + i] = (float)sqrt(fmax(variance, 0.0));
-        value[2 * channels + i] = (float)(sums(m, layer->query_power)[i] / queries);
+        value[2 * channels + channels / 2 + i] = (float)(sums(m, layer->query_power)[i] / queries);
+    }
+    value += 2 * channels;
+    for (size_t i = 0; i < channels / 2; i++) {
+        const uint32_t half = info->head_dim / 2;
+        const struct pair pair = pair_of(info, (uint32_t)(i % half));
+        const double *mean = sums(m, layer->key_mean) + i / half * info->head_dim;
+        value[i] =
+            (float)((sums(m, layer->key_pair)[i] - mean[pair.first] * mean[pair.second] / keys) /
+                    keys);
     }
 }
 
@@ -181,7 +233,7 @@ static enum pkv_status take_memory(struct measure *m)
 {
     const struct pkv_session *s = m->session;
     const uint64_t rows = s->config.step_rows, width = m->out->width;
-    const uint64_t values = rows * (2 * width + s->q_cols + s->kv_cols);
+    const uint64_t values = rows * (2 * width + s->q_cols + 2ull * s->kv_cols);
     m->sum = calloc(m->out->value_count, sizeof *m->sum);
     if (!m->sum) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "calibration: %llu sums",
@@ -192,6 +244,7 @@ static enum pkv_status take_memory(struct measure *m)
     m->after = m->before + rows * width;
     m->q = m->after + rows * width;
     m->k = m->q + rows * s->q_cols;
+    m->table = m->k + rows * s->kv_cols; /* of one KV head there are at least as many channels */
     return PKV_OK;
 }
 
@@ -323,19 +376,46 @@ enum pkv_status pkv_calibration_run(struct pkv_model *model, const int32_t *ids,
     return status;
 }
 
-/* ---- channels ---- */
+/* ---- keys ---- */
 
-struct pair {
-    uint32_t first, second;
-};
-
-/* Pairs in ascending order of their first channel. */
-static struct pair pair_of(const struct pkv_layer_info *info, uint32_t number)
+/* Means of cos and sin of angle * p over the positions p of [0, tokens). */
+static void mean_turn(double angle, uint32_t tokens, double *cos_out, double *sin_out)
 {
-    if (info->rope_halves && number < info->rope_pairs) {
-        return (struct pair){number, number + info->rope_pairs};
+    const double n = tokens, half = sin(0.5 * angle);
+    const double ratio = fabs(half) > 1e-12 ? sin(0.5 * n * angle) / (n * half) : 1.0;
+    *cos_out = ratio * cos(0.5 * (n - 1.0) * angle);
+    *sin_out = ratio * sin(0.5 * (n - 1.0) * angle);
+}
+
+void pkvi_calibration_keys(const struct pkv_calibration *c, const struct pkv_layer_info *info,
+                           uint32_t layer, const double *freq, double gain, uint32_t tokens,
+                           float *mean_out, float *sd_out)
+{
+    const struct pkvi_layer_calibration *of = &c->layer[layer];
+    const size_t channels = (size_t)info->kv_heads * info->head_dim;
+    memcpy(mean_out, of->key_mean, channels * sizeof *mean_out);
+    memcpy(sd_out, of->key_sd, channels * sizeof *sd_out);
+    for (uint32_t i = 0; i < info->rope_pairs; i++) {
+        double cosine, sine, cosine2, sine2;
+        mean_turn(freq[i], tokens, &cosine, &sine);
+        mean_turn(2.0 * freq[i], tokens, &cosine2, &sine2);
+        for (uint32_t h = 0; h < info->kv_heads; h++) {
+            const struct pair pair = pair_of(info, i);
+            const size_t a = (size_t)h * info->head_dim + pair.first;
+            const size_t b = (size_t)h * info->head_dim + pair.second;
+            const double x = (double)of->key_mean[a], y = (double)of->key_mean[b];
+            const double xx = (double)of->key_sd[a] * (double)of->key_sd[a] + x * x;
+            const double yy = (double)of->key_sd[b] * (double)of->key_sd[b] + y * y;
+            const double xy = (double)of->key_pair[(size_t)h * (info->head_dim / 2) + i] + x * y;
+            /* squares of x cos - y sin and x sin + y cos */
+            const double middle = 0.5 * (xx + yy), turn = 0.5 * (xx - yy) * cosine2 - xy * sine2;
+            const double u = x * cosine - y * sine, v = x * sine + y * cosine;
+            mean_out[a] = (float)(gain * u);
+            mean_out[b] = (float)(gain * v);
+            sd_out[a] = (float)(gain * sqrt(fmax(middle + turn - u * u, 0.0)));
+            sd_out[b] = (float)(gain * sqrt(fmax(middle - turn - v * v, 0.0)));
+        }
     }
-    return (struct pair){2 * number, 2 * number + 1};
 }
 
 static double weight(const float *power, const float *sd, struct pair pair)
@@ -345,11 +425,13 @@ static double weight(const float *power, const float *sd, struct pair pair)
 }
 
 void pkvi_calibration_channels(const struct pkv_calibration *c, const struct pkv_layer_info *info,
-                               uint32_t layer, uint32_t kv_head, uint32_t r, uint16_t *channels_out)
+                               uint32_t layer, uint32_t kv_head, const float *sd, uint32_t r,
+                               uint16_t *channels_out)
 {
     const size_t head = (size_t)kv_head * info->head_dim;
-    const float *power = c->layer[layer].query_power + head, *sd = c->layer[layer].key_sd + head;
+    const float *power = c->layer[layer].query_power + head;
     const uint32_t pairs = info->head_dim / 2;
+    sd += head;
     for (uint32_t i = 0; i < pairs; i++) { /* some 64 times 64: once a model */
         const double own = weight(power, sd, pair_of(info, i));
         uint32_t before = 0;

@@ -38,7 +38,9 @@ struct pkvi_layer_calibration {
      * before); and - (the one after the attention of the layer before, before its FFN). Zeros for
      * layer 0. */
     const float *delta_ahead, *delta_mid;
-    const float *key_mean, *key_sd; /* [kv_heads][head_dim] of keys as kept: after norm and RoPE */
+    const float *key_mean, *key_sd; /* [kv_heads][head_dim] of keys after norm, before RoPE, so that
+                                       they hold for any context */
+    const float *key_pair;          /* [kv_heads][head_dim / 2] covariance of a pair's channels */
     const float *query_power; /* [kv_heads][head_dim] mean of q^2 over rows and the query heads of
                                  the group, after norm and RoPE */
     float cosine;             /* mean of the residuals before and after this layer's attention */
@@ -56,14 +58,23 @@ struct pkv_calibration {
 };
 
 /*
- * The r channels with the largest query_power * key_sd^2, summed over a rotary pair: those that a
- * score varies with. Whole pairs, in ascending order of their first channel, its second one next to
- * it: channels_out[2i], [2i + 1]; of equal pairs the lower. Pairs are those of PKV_OP_ROPE;
- * channels that are not rotated pair up (c, c + 1). r: even, at most head_dim.
+ * Mean and deviation of each channel of a layer's keys as they are kept, after RoPE, over the
+ * positions [0, tokens): [kv_heads][head_dim]. freq: f64 [rope_pairs], gain: as of ROPE_TABLE.
+ */
+void pkvi_calibration_keys(const struct pkv_calibration *calibration,
+                           const struct pkv_layer_info *info, uint32_t layer, const double *freq,
+                           double gain, uint32_t tokens, float *mean_out, float *sd_out);
+
+/*
+ * The r channels with the largest query_power * sd^2, summed over a rotary pair: those that a score
+ * varies with; sd: f32 [kv_heads][head_dim]. Whole pairs, in ascending order of their first
+ * channel, its second one next to it: channels_out[2i], [2i + 1]; of equal pairs the lower. Pairs
+ * are those of PKV_OP_ROPE; channels that are not rotated pair up (c, c + 1). r: even, at most
+ * head_dim.
  */
 void pkvi_calibration_channels(const struct pkv_calibration *calibration,
                                const struct pkv_layer_info *info, uint32_t layer, uint32_t kv_head,
-                               uint32_t r, uint16_t *channels_out);
+                               const float *sd, uint32_t r, uint16_t *channels_out);
 
 /* The same as pkv_calibration_run(), `step_rows` rows at a time. */
 enum pkv_status pkvi_calibration_measure(struct pkv_model *model, const int32_t *ids, size_t count,

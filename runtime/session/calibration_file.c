@@ -36,7 +36,8 @@ static uint64_t head_bytes(uint64_t layers)
 /* Values of one layer besides its cosine. */
 static uint64_t layer_values(uint32_t width, const struct pkvi_calibration_shape *shape)
 {
-    return 2ull * width + 3ull * shape->kv_heads * shape->head_dim;
+    const uint64_t channels = (uint64_t)shape->kv_heads * shape->head_dim;
+    return 2ull * width + 3 * channels + channels / 2;
 }
 
 /* Of the whole file, or UINT64_MAX where the sum passes 64 bits. */
@@ -77,7 +78,8 @@ static enum pkv_status point(struct pkv_calibration *c)
         layer->delta_mid = at + c->width;
         layer->key_mean = at + (size_t)2 * c->width;
         layer->key_sd = layer->key_mean + channels;
-        layer->query_power = layer->key_sd + channels;
+        layer->key_pair = layer->key_sd + channels;
+        layer->query_power = layer->key_pair + channels / 2;
         layer->cosine = c->values[l];
         at = layer->query_power + channels;
     }
@@ -168,6 +170,7 @@ static enum pkv_status check_layer(const struct pkv_calibration *c, uint32_t l)
                          -INFINITY));
     PKV_TRY(check_values(l, "a key's mean", layer->key_mean, channels, -INFINITY));
     PKV_TRY(check_values(l, "a key's deviation", layer->key_sd, channels, 0.0f));
+    PKV_TRY(check_values(l, "a key's covariance", layer->key_pair, channels / 2, -INFINITY));
     return check_values(l, "a query's power", layer->query_power, channels, 0.0f);
 }
 

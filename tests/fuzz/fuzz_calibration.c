@@ -61,12 +61,19 @@ static void use(const struct pkv_calibration *calibration, size_t bytes)
 {
     struct pkv_calibration_info info;
     uint16_t channels[1024];
+    float mean[4096], sd[4096];
+    double freq[1024];
     pkv_calibration_query(calibration, &info);
     check(info.file_bytes == bytes && info.layers == 1 && info.cosine[0] <= 1.0f);
     const struct pkv_layer_info *layer = pkv_model_layer(model(), 0);
+    check((size_t)layer->kv_heads * layer->head_dim <= 4096);
+    for (uint32_t i = 0; i < layer->rope_pairs; i++) {
+        freq[i] = 1.0 / (1.0 + i);
+    }
+    pkvi_calibration_keys(calibration, layer, 0, freq, 1.0, 100, mean, sd);
     for (uint32_t h = 0; h < layer->kv_heads; h++) {
         for (uint32_t r = 0; r <= layer->head_dim && r <= 1024; r += 2) {
-            pkvi_calibration_channels(calibration, layer, 0, h, r, channels);
+            pkvi_calibration_channels(calibration, layer, 0, h, sd, r, channels);
             for (uint32_t i = 0; i < r; i++) {
                 check(channels[i] < layer->head_dim);
             }

@@ -110,10 +110,10 @@ def forward(path, ids):
                    for name, count in (("attn_q", heads), ("attn_k", kv_heads), ("attn_v", kv_heads)))
         if "blk.%d.attn_q_norm.weight" % l in w:
             q, k = norm(q, t("attn_q_norm.weight"), eps), norm(k, t("attn_k_norm.weight"), eps)
-        q, k = rotate(q, base, pairs, halves), rotate(k, base, pairs, halves)
+        raw, q, k = k, rotate(q, base, pairs, halves), rotate(k, base, pairs, halves)
         out = attend(q, k, v, 1 / math.sqrt(dim), key("attention.sliding_window") if local else 0)
         after = x + post(out @ t("attn_output.weight").T, "post_attention_norm")
-        kept.append((x, after, q, k))
+        kept.append((x, after, q, raw, pairs, halves))
         h = norm(after, t("ffn_norm.weight"), eps)
         gate = h @ t("ffn_gate.weight").T
         gate = (0.5 * gate * (1 + np.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate ** 3)))
@@ -124,13 +124,18 @@ def forward(path, ids):
 
 def measure(kept):
     layers = []
-    for l, (x, after, q, k) in enumerate(kept):
+    for l, (x, after, q, k, pairs, halves) in enumerate(kept):
         rows, group = slice(KEY_ROWS, None), q.shape[1] // k.shape[1]
         before, middle = (kept[l - 1][:2]) if l else (x, x)
         cosine = (x * after).sum(-1) / np.sqrt((x * x).sum(-1) * (after * after).sum(-1))
         power = (q[rows] ** 2).mean(0).reshape(k.shape[1], group, -1).mean(1)
+        first = np.arange(k.shape[-1] // 2)  # of the channels of a pair
+        first = np.where(halves & (first < pairs), first, 2 * first)
+        second = np.where(halves & (np.arange(len(first)) < pairs), first + pairs, first + 1)
+        spread = k[rows] - k[rows].mean(0)
         values = {"delta_ahead": (x - before)[DELTA_ROWS:].mean(0), "delta_mid": (x - middle)[DELTA_ROWS:].mean(0),
-                  "key_mean": k[rows].mean(0), "key_sd": k[rows].std(0), "query_power": power}
+                  "key_mean": k[rows].mean(0), "key_sd": k[rows].std(0),
+                  "key_pair": (spread[..., first] * spread[..., second]).mean(0), "query_power": power}
         layers.append({name: [float("%.7g" % v) for v in value.ravel()] for name, value in values.items()})
         layers[-1]["cosine"] = float("%.7g" % cosine[rows].mean())
     return layers

@@ -46,6 +46,7 @@ static double check_layer(const struct pkv_calibration *c, uint32_t l, const jso
                                    {"delta_mid", layer->delta_mid, c->width},
                                    {"key_mean", layer->key_mean, channels},
                                    {"key_sd", layer->key_sd, channels},
+                                   {"key_pair", layer->key_pair, channels / 2},
                                    {"query_power", layer->query_power, channels}};
     double worst = fabs((double)layer->cosine - json_number_value(json_object_get(want, "cosine")));
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {

@@ -416,7 +416,7 @@ static void check_channels(const struct pkv_calibration *c, const struct rotary 
     }
     assert_int_equal(pairs, DIM / 2);
     got[r] = 0xbeef;
-    pkvi_calibration_channels(c, &info, 0, head, r, got);
+    pkvi_calibration_channels(c, &info, 0, head, c->layer[0].key_sd, r, got);
     assert_int_equal(got[r], 0xbeef);
     for (uint32_t set = 0; set < 1u << pairs; set++) {
         double sum = 0.0;
@@ -465,7 +465,7 @@ static void test_channels__all_pairings__best_of_every_set(void **state)
         sd[i] = power[i] = 1.0f;
     }
     power[6] = 2.0f;
-    pkvi_calibration_channels(&c, &info, 0, 0, 4, got);
+    pkvi_calibration_channels(&c, &info, 0, 0, sd, 4, got);
     const uint16_t want[] = {0, 8, 6, 14};
     assert_memory_equal(got, want, sizeof want);
     free(c.layer);
