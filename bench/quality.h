@@ -48,6 +48,9 @@ struct quality_layer {
     double coverage; /* by the self-check: sum over the checks */
     uint64_t checks;
     uint64_t wanted, hits; /* tokens in the oracle's slots; those of them that the arm had too */
+    /* as in struct pkv_kv_layer_report: */
+    uint64_t recalled, recalled_idle;
+    double recalled_mass, missing_mass;
 };
 
 struct quality_arm {
@@ -167,6 +170,13 @@ double quality_coverage(const struct quality_layer *layer, uint32_t texts, uint3
 /* Of one layer. */
 double quality_layer_coverage(const struct quality_layer *layer, uint32_t texts, uint32_t layers,
                               uint32_t l);
+/* Share of the mass that recall could have brought which it did bring, of one layer, and the mean
+ * of layers that another comes before; share of entries that it brought for less than 1/n of the
+ * mass. NaN: nothing was recalled. */
+double quality_layer_recall(const struct quality_layer *layer, uint32_t texts, uint32_t layers,
+                            uint32_t l);
+double quality_recall(const struct quality_layer *layer, uint32_t texts, uint32_t layers);
+double quality_overfetch(const struct quality_layer *layer, uint32_t texts, uint32_t layers);
 /* Of layers [first, end) together; NaN: no hits were counted. */
 double quality_hit_rate(const struct quality_layer *layer, uint32_t texts, uint32_t layers,
                         uint32_t first, uint32_t end);

@@ -145,3 +145,36 @@ double quality_hit_rate(const struct quality_layer *layer, uint32_t texts, uint3
     }
     return wanted > 0 ? (double)hits / (double)wanted : NAN;
 }
+
+double quality_layer_recall(const struct quality_layer *layer, uint32_t texts, uint32_t layers,
+                            uint32_t l)
+{
+    double came = 0.0, missing = 0.0;
+    for (uint32_t t = 0; t < texts; t++) {
+        came += layer[(uint64_t)t * layers + l].recalled_mass;
+        missing += layer[(uint64_t)t * layers + l].missing_mass;
+    }
+    return missing > 0.0 ? came / missing : NAN;
+}
+
+double quality_recall(const struct quality_layer *layer, uint32_t texts, uint32_t layers)
+{
+    double sum = 0.0;
+    uint32_t count = 0;
+    for (uint32_t l = 1; l < layers; l++) {
+        const double recall = quality_layer_recall(layer, texts, layers, l);
+        sum += isnan(recall) ? 0.0 : recall;
+        count += isnan(recall) ? 0u : 1u;
+    }
+    return count > 0 ? sum / count : NAN;
+}
+
+double quality_overfetch(const struct quality_layer *layer, uint32_t texts, uint32_t layers)
+{
+    uint64_t recalled = 0, idle = 0;
+    for (uint64_t i = 0; i < (uint64_t)texts * layers; i++) {
+        recalled += layer[i].recalled;
+        idle += layer[i].recalled_idle;
+    }
+    return recalled > 0 ? (double)idle / (double)recalled : NAN;
+}

@@ -17,7 +17,7 @@ struct part {
     struct quality_paired paired;
     const struct quality_layer *layer; /* [texts][layers] */
     uint32_t texts, layers;
-    double coverage, hit_rate;
+    double coverage, hit_rate, recall, overfetch;
     uint64_t bytes_moved;
 };
 
@@ -46,6 +46,8 @@ static struct part part_of(const struct quality *q, const struct quality_arm *ar
     }
     part.coverage = quality_coverage(part.layer, part.texts, layers);
     part.hit_rate = quality_hit_rate(part.layer, part.texts, layers, 0, layers);
+    part.recall = quality_recall(part.layer, part.texts, layers);
+    part.overfetch = quality_overfetch(part.layer, part.texts, layers);
     for (uint32_t i = from; i < from + part.texts; i++) {
         part.bytes_moved += arm->bytes_moved[mode][i];
     }
@@ -62,13 +64,16 @@ static const char *shape_of(const struct quality_arm *arm)
 /* What was found in every layer; null where nothing was. */
 static void record_layers(struct pkvi_record *record, const struct part *part)
 {
-    json_t *coverage = json_array(), *hits = json_array();
+    json_t *coverage = json_array(), *hits = json_array(), *recall = json_array();
     for (uint32_t l = 0; l < part->layers; l++) {
         json_array_append_new(coverage, pkvi_json_real(quality_layer_coverage(
                                             part->layer, part->texts, part->layers, l)));
         json_array_append_new(hits, pkvi_json_real(quality_hit_rate(part->layer, part->texts,
                                                                     part->layers, l, l + 1)));
+        json_array_append_new(recall, pkvi_json_real(quality_layer_recall(part->layer, part->texts,
+                                                                          part->layers, l)));
     }
+    pkvi_record_set(record, "miss_mass_recall_layers", recall);
     pkvi_record_set(record, "coverage_layers", coverage);
     pkvi_record_set(record, "hit_rate_layers", hits);
 }
@@ -86,6 +91,8 @@ static void record_figures(struct pkvi_record *record, const struct part *part)
     pkvi_record_set(record, "ranked", json_boolean(is_ranked(part->arm)));
     pkvi_record_real(record, "coverage", part->coverage);
     pkvi_record_real(record, "hit_rate", part->hit_rate);
+    pkvi_record_real(record, "miss_mass_recall", part->recall);
+    pkvi_record_real(record, "overfetch", part->overfetch);
     record_layers(record, part);
     pkvi_record_int(record, "bytes_moved", part->bytes_moved);
     pkvi_record_int(record, "device_bytes", part->arm->device_bytes);
@@ -134,9 +141,9 @@ static void write_record(const struct quality *q, const struct part *part)
 
 static void write_head(const struct quality *q)
 {
-    pkvi_out_printf("%-15s %-8s %6s %8s %-6s %8s %-16s %8s %6s %6s %9s %8s %6s %10s %10s", "policy",
-                    "pyramid", "recent", "budget", "mode", "KL mean", " [95 %]", "p99", "top-1",
-                    "right", "ppl", "coverage", "hits", "moved", "device");
+    pkvi_out_printf("%-15s %-8s %6s %8s %-6s %8s %-16s %8s %6s %6s %9s %8s %6s %6s %10s %10s",
+                    "policy", "pyramid", "recent", "budget", "mode", "KL mean", " [95 %]", "p99",
+                    "top-1", "right", "ppl", "coverage", "hits", "recall", "moved", "device");
     if (q->against) {
         pkvi_out_printf("  KL less that of %.64s, ratio", q->against);
     }
@@ -147,7 +154,10 @@ static void write_row(const struct part *part)
 {
     const struct quality_arm *arm = part->arm;
     const struct quality_figures *f = &part->figures;
-    char recent[16] = "own", hits[16] = "-";
+    char recent[16] = "own", hits[16] = "-", recall[16] = "-";
+    if (!isnan(part->recall)) {
+        snprintf(recall, sizeof recall, "%.3f", part->recall);
+    }
     if (!isnan(part->hit_rate)) {
         snprintf(hits, sizeof hits, "%.1f", 100.0 * part->hit_rate);
     }
@@ -160,10 +170,10 @@ static void write_row(const struct part *part)
         pkvi_out_printf("%s\n", arm->refused);
         return;
     }
-    pkvi_out_printf("%8.4f [%.4f, %.4f] %8.3f %6.1f %6.1f %+9.3f %8.3f %6s %10s %10s", f->kl_mean,
-                    f->kl_low, f->kl_high, f->kl_p99, 100.0 * f->top1, 100.0 * f->right,
-                    f->ppl_diff, part->coverage, hits, pkvi_size_text(part->bytes_moved).text,
-                    pkvi_size_text(arm->device_bytes).text);
+    pkvi_out_printf("%8.4f [%.4f, %.4f] %8.3f %6.1f %6.1f %+9.3f %8.3f %6s %6s %10s %10s",
+                    f->kl_mean, f->kl_low, f->kl_high, f->kl_p99, 100.0 * f->top1, 100.0 * f->right,
+                    f->ppl_diff, part->coverage, hits, recall,
+                    pkvi_size_text(part->bytes_moved).text, pkvi_size_text(arm->device_bytes).text);
     if (part->rival) {
         pkvi_out_printf("  %+.4f [%+.4f, %+.4f] %.3f", part->paired.diff, part->paired.low,
                         part->paired.high, part->paired.ratio);

@@ -225,7 +225,11 @@ static void count_checks(const struct quality *q, struct pkv_session *session, d
         struct pkv_kv_layer_report report;
         if (pkv_session_layer_report(session, l, &report) == PKV_OK) {
             layer[l].coverage += sign * report.coverage * (double)report.checks;
+            layer[l].recalled_mass += sign * report.recalled_mass;
+            layer[l].missing_mass += sign * report.missing_mass;
             layer[l].checks += sign > 0.0 ? report.checks : 0 - report.checks;
+            layer[l].recalled += sign > 0.0 ? report.recalled : 0 - report.recalled;
+            layer[l].recalled_idle += sign > 0.0 ? report.recalled_idle : 0 - report.recalled_idle;
         }
     }
 }

@@ -122,6 +122,7 @@ static enum pkv_status measure_budget(struct pkvi_tier *t)
     const uint64_t share = (sizes->staging_bytes + config->sequences - 1) / config->sequences;
     sizes->quota_pages = (uint32_t)((config->budget_bytes - share) / t->unit_bytes);
     if (config->policy) {
+        t->recalls = pkvi_hot_recalls(config);
         const enum pkv_status status = pkvi_hot_measure(t, config->budget_bytes - share);
         if (status != PKV_OK) {
             return status == PKV_ERR_RANGE ? refuse_budget(t) : status;
@@ -154,6 +155,7 @@ static void measure_tables(struct pkvi_tier *t)
         sizes->tables_bytes += pkvi_aligned((uint64_t)t->row_entries * sizeof(uint32_t));
         sizes->tables_bytes += pkvi_aligned((uint64_t)t->slots * sizes->global_layers *
                                             t->blocks_max * sizeof(pkv_addr));
+        sizes->tables_bytes += pkvi_aligned(pkvi_recall_count_bytes(t));
     }
     if (t->prune) {
         sizes->tables_bytes += pkvi_prune_tables_bytes(t);
@@ -170,7 +172,8 @@ static void measure_tables(struct pkvi_tier *t)
     }
     sizes->check_bytes = config->check_steps > 0 ? sizes->check_bytes : 0;
     sizes->carry_bytes = pkvi_aligned(sizes->carry_bytes);
-    sizes->upload_bytes = sizes->tables_bytes + sizes->check_bytes;
+    t->recall_check_bytes = config->check_steps > 0 ? pkvi_aligned(t->recall_check_bytes) : 0;
+    sizes->upload_bytes = sizes->tables_bytes + sizes->check_bytes + t->recall_check_bytes;
 }
 
 static enum pkv_status measure_host(struct pkvi_tier *t)

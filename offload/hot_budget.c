@@ -45,18 +45,52 @@ static bool weights_hold(const struct pkvi_tier_config *config)
     return sum > 0.0 || number == 0;
 }
 
+/* What a query asks for. */
+static enum pkv_status check_recall(const struct pkvi_tier_config *config)
+{
+    const struct pkv_recipe *r = &config->policy->recipe;
+    const bool recalls = r->query != PKV_QUERY_NONE;
+    if (recalls != (r->key == PKV_KEY_PREDICTED)) {
+        return refuse(config, "keys are predicted by a query, and nothing else asks for one",
+                      (double)r->query);
+    }
+    if (!recalls) {
+        return PKV_OK;
+    }
+    if (r->pick != PKV_PICK_NONE) {
+        return refuse(config, "a pick leaves nothing to recall", (double)r->pick);
+    }
+    if (!(r->index_share > 0.0f && r->index_share <= 1.0f)) {
+        return refuse(config, "index_share, expected above 0, at most 1", (double)r->index_share);
+    }
+    if (r->index_bits != 4 && r->index_bits != 8) {
+        return refuse(config, "index_bits, expected 4 or 8", r->index_bits);
+    }
+    if (!(r->recall_share >= 0.0f && r->recall_share <= 1.0f)) {
+        return refuse(config, "recall_share, expected 0 to 1", (double)r->recall_share);
+    }
+    if (r->recall_least == 0 || r->recall_least > PKV_RECALL_CAP) {
+        return refuse(config, "recall_least, expected 1 to 1024", r->recall_least);
+    }
+    if (!(r->hysteresis >= 0.0f && r->hysteresis <= 1000.0f)) {
+        return refuse(config, "hysteresis, expected 0 to 1000", (double)r->hysteresis);
+    }
+    return PKV_OK;
+}
+
 enum pkv_status pkvi_hot_check_recipe(const struct pkvi_tier_config *config)
 {
     const struct pkv_recipe *r = &config->policy->recipe;
-    const bool keys = r->key == PKV_KEY_MASS, ramp = r->prompt == PKV_PROMPT_WINDOW;
+    const bool keys = r->key != PKV_KEY_NONE, ramp = r->prompt == PKV_PROMPT_WINDOW;
     if ((uint32_t)r->prompt > PKV_PROMPT_ALL_ROWS || (uint32_t)r->leave > PKV_LEAVE_KEEP ||
-        (uint32_t)r->key > PKV_KEY_MASS) {
-        return refuse(config, "unknown prompt, leave or key", 0);
+        (uint32_t)r->key > PKV_KEY_PREDICTED || (uint32_t)r->query > PKV_QUERY_MID) {
+        return refuse(config, "unknown prompt, leave, key or query", 0);
     }
     if (keys != (r->leave == PKV_LEAVE_COMPETE)) {
-        return refuse(config, "tokens compete by the key mass, and nothing else asks for keys",
+        return refuse(config, "tokens compete by keys, and nothing else asks for keys",
                       (double)r->key);
     }
+    PKV_TRY(check_recall(config));
     if ((uint32_t)config->pyramid >= PKV_PYRAMID_COUNT) {
         return refuse(config, "unknown shape", (double)config->pyramid);
     }
@@ -182,8 +216,74 @@ static void share_out(struct pkvi_tier *t, uint64_t total, double *head)
                        t->hot_pages);
 }
 
+bool pkvi_hot_recalls(const struct pkvi_tier_config *config)
+{
+    return config->policy && !config->policy->prune &&
+           config->policy->recipe.query != PKV_QUERY_NONE;
+}
+
+uint32_t pkvi_hot_index_channels(const struct pkv_recipe *recipe, const struct pkv_layer_info *info)
+{
+    const uint32_t channels = (uint32_t)((double)info->head_dim * (double)recipe->index_share);
+    const uint32_t whole = (channels > 8 ? channels : 8) / 8 * 8;
+    return whole < info->head_dim / 8 * 8 ? whole : info->head_dim / 8 * 8;
+}
+
+/* Entries that a KV head brings in a step, at most. */
+static uint32_t cap_of(const struct pkvi_tier *t)
+{
+    const struct pkv_recipe *r = recipe_of(t);
+    const double share = (double)r->recall_share * t->config.context_tokens;
+    const uint32_t cap = share < PKV_RECALL_CAP ? (uint32_t)share : PKV_RECALL_CAP;
+    return cap > r->recall_least ? cap : r->recall_least;
+}
+
+/* What stands beside the keys and tokens of a layer's slots, whose number is in *state, from
+ * `offset` on; where it ends. */
+static uint64_t lay_out_recall(const struct pkvi_tier *t, const struct pkv_layer_info *info,
+                               uint64_t offset, struct pkv_recall_state *state)
+{
+    const struct pkv_index index = {
+        .channels = pkvi_hot_index_channels(recipe_of(t), info),
+        .bits = recipe_of(t)->index_bits,
+    };
+    uint64_t top = pkvi_aligned(offset);
+    state->blocks = t->blocks_max;
+    state->cap = cap_of(t);
+    state->query = pkvi_take(&top, (uint64_t)info->heads * info->head_dim * sizeof(float));
+    state->gain = pkvi_take(&top, info->heads * sizeof(float));
+    state->lse = pkvi_take(&top, info->heads * sizeof(float));
+    state->resident = pkvi_take(&top, (uint64_t)info->kv_heads * state->blocks * sizeof(uint32_t));
+    state->swap = pkvi_take(&top, (uint64_t)info->kv_heads * state->cap * 2 * sizeof(int32_t));
+    state->index =
+        pkvi_take(&top, (uint64_t)state->blocks * info->kv_heads * pkvi_index_page_bytes(&index));
+    return top;
+}
+
+/* The state of a layer with `pages` pages of slots, behind that of the layers before it; where it
+ * ends. */
+static uint64_t lay_out_state(const struct pkvi_tier *t, const struct pkv_layer_info *info,
+                              uint32_t pages, struct pkv_recall_state *state)
+{
+    const uint64_t begin = t->hot_state_bytes, heads = info->kv_heads * PKV_PAGE_TOKENS;
+    const uint64_t tokens = begin + heads * (pages + t->tail_pages) * sizeof(float);
+    uint64_t end = tokens + heads * pages * sizeof(int32_t);
+    *state = (struct pkv_recall_state){.slot_token = tokens, .slots = pages * PKV_PAGE_TOKENS};
+    if (pkvi_hot_recalls(&t->config)) {
+        end = lay_out_recall(t, info, end, state);
+        uint64_t *part[] = {&state->query,    &state->gain, &state->lse,
+                            &state->resident, &state->swap, &state->index};
+        for (uint32_t i = 0; i < sizeof part / sizeof part[0]; i++) {
+            *part[i] -= begin;
+        }
+    }
+    state->slot_token -= begin;
+    return end;
+}
+
 void pkvi_hot_describe(struct pkvi_tier *t)
 {
+    struct pkv_recall_state state;
     uint32_t entry = 0, number = 0;
     t->hot_entries = 0;
     t->hot_state_bytes = 0;
@@ -204,10 +304,22 @@ void pkvi_hot_describe(struct pkvi_tier *t)
         }
         number++;
         t->hot_entries += (most + t->tail_pages) * info->kv_heads;
-        t->hot_state_bytes += (uint64_t)info->kv_heads * PKV_PAGE_TOKENS *
-                              ((most + t->tail_pages) * sizeof(float) + most * sizeof(int32_t));
+        t->hot_state_bytes = lay_out_state(t, info, most, &state);
+        if (t->layer) {
+            t->layer[l].recall = state;
+        }
     }
     t->hot_state_bytes = pkvi_aligned(t->hot_state_bytes);
+}
+
+/* Of slots of a KV head. */
+static uint32_t most_pages(const struct pkvi_tier *t)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < t->row_entries; i++) {
+        most = t->hot_pages[i] > most ? t->hot_pages[i] : most;
+    }
+    return most;
 }
 
 /* Scores of a prompt's tokens and what SCORE and PLACE need besides, of the widest layer. */
@@ -215,7 +327,7 @@ static void measure_scores(struct pkvi_tier *t)
 {
     const struct pkvi_tier_config *config = &t->config;
     const uint64_t context = (uint64_t)t->blocks_max * PKV_PAGE_TOKENS;
-    uint64_t scores = 0, lse = 0, scratch = 0;
+    uint64_t scores = 0, lse = 0, scratch = 0, recall = 0;
     for (uint32_t l = 0; l < config->layers; l++) {
         const struct pkv_layer_info *info = &config->layer[l];
         if (info->kind != PKV_LAYER_GLOBAL) {
@@ -230,14 +342,25 @@ static void measure_scores(struct pkvi_tier *t)
                   : lse;
         scratch = score > scratch ? score : scratch;
         scratch = place > scratch ? place : scratch;
+        if (pkvi_hot_recalls(config)) {
+            struct pkv_recall_state state;
+            (void)lay_out_recall(t, info, 0, &state);
+            const uint64_t bytes =
+                pkvi_recall_scratch_bytes(&state, config->sequences, info->heads, info->kv_heads);
+            recall = bytes > recall ? bytes : recall;
+            state.slots = most_pages(t) * PKV_PAGE_TOKENS;
+            const uint64_t check = pkvi_recall_check_bytes(info, &state);
+            t->recall_check_bytes = check > t->recall_check_bytes ? check : t->recall_check_bytes;
+        }
     }
     t->sums =
         recipe_of(t)->prompt == PKV_PROMPT_ALL_ROWS && config->pass_rows < config->context_tokens;
     t->score_layer_bytes = pkvi_aligned(scores * sizeof(float));
     t->score_lane_bytes = t->score_layer_bytes * (t->sums ? t->sizes.global_layers : 1);
     t->lse_bytes = pkvi_aligned(lse * sizeof(float));
-    t->sizes.score_bytes =
-        PKVI_TIER_LANES * t->score_lane_bytes + t->lse_bytes + pkvi_aligned(scratch);
+    t->recall_scratch_bytes = pkvi_aligned(recall);
+    t->sizes.score_bytes = PKVI_TIER_LANES * t->score_lane_bytes + t->lse_bytes +
+                           pkvi_aligned(scratch) + t->recall_scratch_bytes;
 }
 
 /* Ring and slots of so many pages; their bytes with all that stands beside them. */
@@ -282,10 +405,25 @@ static void add_kept(struct pkvi_tier *t)
     pkvi_hot_describe(t);
 }
 
+/* Of an index and what else does not depend on how many slots there are, at most. */
+static uint64_t index_bytes(const struct pkvi_tier *t)
+{
+    struct pkv_recall_state state;
+    uint64_t bytes = 0;
+    for (uint32_t l = 0; pkvi_hot_recalls(&t->config) && l < t->config.layers; l++) {
+        const struct pkv_layer_info *info = &t->config.layer[l];
+        if (info->kind == PKV_LAYER_GLOBAL) {
+            bytes = lay_out_recall(t, info, bytes, &state) + PKV_LAYOUT_ALIGN;
+        }
+    }
+    return bytes;
+}
+
 enum pkv_status pkvi_hot_measure(struct pkvi_tier *t, uint64_t bytes)
 {
     const uint32_t layers = t->sizes.global_layers, heads = t->row_entries;
-    const uint32_t pages = (uint32_t)(bytes / (t->unit_bytes + PAGE_STATE_BYTES));
+    const uint64_t index = index_bytes(t), left = bytes > index ? bytes - index : 0;
+    const uint32_t pages = (uint32_t)(left / (t->unit_bytes + PAGE_STATE_BYTES));
     t->tail_pages = ring_pages(t, pages / heads);
     if (pages < ((uint64_t)t->tail_pages + least_slot_pages(t)) * heads) {
         return PKV_ERR_RANGE;
@@ -315,5 +453,5 @@ uint64_t pkvi_hot_least_bytes(const struct pkvi_tier *t)
 {
     const uint64_t slots = least_slot_pages(t);
     const uint32_t ring = ring_pages(t, LEAST_RING_PAGES + (uint32_t)slots);
-    return t->row_entries * (ring + slots) * (t->unit_bytes + PAGE_STATE_BYTES);
+    return t->row_entries * (ring + slots) * (t->unit_bytes + PAGE_STATE_BYTES) + index_bytes(t);
 }

@@ -81,6 +81,9 @@ void pkvi_hot_parked(struct pkvi_tier *t, uint32_t s)
         pkvi_hot_release_slots(t, s);
     }
     t->seq[s].hot = t->seq[s].picking = false;
+    if (!t->seq[s].placed) { /* its index went with its share */
+        t->seq[s].indexed = 0;
+    }
 }
 
 /* Pages for slots and ring; the ring's come from the host. */
@@ -144,6 +147,7 @@ enum pkv_status pkvi_hot_fork(struct pkvi_tier *t, uint32_t from, uint32_t to)
                             t->hot_state + t->seq[from].share * t->hot_state_bytes,
                             t->hot_state_bytes));
     t->seq[to].tables_changed = t->seq[to].tables_missing = t->seq[to].placed = true;
+    t->seq[to].indexed = t->seq[from].indexed;
     return pkvi_copies_flush(&copies);
 }
 
@@ -242,6 +246,7 @@ enum pkv_status pkvi_tier_hot_adopt(struct pkvi_tier *t, uint32_t s,
     }
     PKV_TRY(arrive(&copies, s));
     t->seq[s].tables_changed = t->seq[s].tables_missing = t->seq[s].placed = true;
+    t->seq[s].indexed = t->seq[s].tokens / PKV_PAGE_TOKENS;
     return pkvi_copies_flush(&copies);
 }
 

@@ -153,16 +153,6 @@ static enum pkv_status fill_ring(struct pkvi_tier *t, const struct pkvi_tier_par
     return PKV_OK;
 }
 
-/* Where PLACE finds the entries that are not on the device. */
-static void write_blocks(struct pkvi_tier *t, uint32_t s, uint32_t l, uint32_t number)
-{
-    const struct pkvi_tier_state *state = &t->seq[s].state[l];
-    pkv_addr *out = pkvi_tier_uploaded(t, pkvi_hot_blocks(t, s, number));
-    for (uint32_t b = 0; b < state->first_page; b++) {
-        out[b] = pkvi_host_block_addr(t, state->block[b]);
-    }
-}
-
 static enum pkv_status prepare_exact(struct pkvi_tier *t, const struct pkvi_tier_part *part)
 {
     struct pkvi_tier_seq *seq = &t->seq[part->seq];
@@ -174,7 +164,7 @@ static enum pkv_status prepare_exact(struct pkvi_tier *t, const struct pkvi_tier
             PKV_TRY(pkvi_tier_prepare_streamed(t, part, l));
         }
     }
-    for (uint32_t l = 0, number = 0; l < t->config.layers; l++) {
+    for (uint32_t l = 0; l < t->config.layers; l++) {
         if (!t->layer[l].global) {
             continue;
         }
@@ -187,11 +177,13 @@ static enum pkv_status prepare_exact(struct pkvi_tier *t, const struct pkvi_tier
             first[h] = layer->hot_slots - fill_of(t, layer->head_base + h, end);
         }
         pkvi_hot_write_ring(t, part->seq, l, end_page);
-        write_blocks(t, part->seq, l, number++);
+        /* where PLACE finds the entries that are not on the device */
+        pkvi_recall_write_blocks(t, part->seq, l, 0, seq->state[l].first_page);
         struct pkv_kv_view *picked = pkvi_tier_uploaded(t, t->picked_views);
         picked[(uint64_t)l * t->slots + part->seq] = pkvi_hot_view(t, part->seq, l);
     }
     seq->placing = true;
+    seq->listed = 0; /* those that this pass stores are not */
     return PKV_OK;
 }
 
@@ -218,6 +210,8 @@ static enum pkv_status compete(struct pkvi_tier *t, const struct pkvi_tier_part 
         .hot = pkvi_hot_view(t, part->seq, l),
         .slot_token = pkvi_hot_slot_tokens(t, part->seq, l),
         .least_key = least_keys(t, l),
+        .resident = t->recalls ? pkvi_hot_scores(t, part->seq, l) + layer->recall.resident : 0,
+        .resident_stride = layer->recall.blocks,
         .kv_type = t->config.kv_type,
         .kv_heads = layer->info.kv_heads,
         .head_dim = layer->info.head_dim,
@@ -267,6 +261,24 @@ static enum pkv_status leave(struct pkvi_tier *t, const struct pkvi_tier_part *p
     return PKV_OK;
 }
 
+/* Where RECALL finds what is before the ring. */
+static enum pkv_status list_blocks(struct pkvi_tier *t, uint32_t s)
+{
+    struct pkvi_tier_seq *seq = &t->seq[s];
+    uint32_t listed = UINT32_MAX;
+    for (uint32_t l = 0; t->recalls && l < t->config.layers; l++) {
+        if (t->layer[l].global) {
+            const uint32_t end = seq->state[l].ring_first;
+            PKV_TRY(pkvi_transfer_publish(t, &seq->state[l], end));
+            pkvi_recall_write_blocks(t, s, l, seq->listed, end);
+            listed = end < listed ? end : listed;
+        }
+    }
+    seq->listing = t->recalls && seq->listed < listed;
+    seq->listed = seq->listing ? listed : seq->listed;
+    return PKV_OK;
+}
+
 static enum pkv_status prepare_decode(struct pkvi_tier *t, const struct pkvi_tier_part *part)
 {
     const uint32_t end = pkvi_pages_of(part->tokens + part->rows);
@@ -287,7 +299,7 @@ static enum pkv_status prepare_decode(struct pkvi_tier *t, const struct pkvi_tie
         PKV_TRY(pkvi_pages_add(t, part->seq, l, open, end));
         pkvi_hot_write_ring(t, part->seq, l, end);
     }
-    return PKV_OK;
+    return list_blocks(t, part->seq);
 }
 
 /* All of it on the device again: it was cut. */
@@ -344,7 +356,9 @@ void pkvi_hot_unscore(struct pkvi_tier *t, uint32_t seq)
 enum pkv_status pkvi_hot_prepare(struct pkvi_tier *t, const struct pkvi_tier_part *part)
 {
     struct pkvi_tier_seq *seq = &t->seq[part->seq];
+    seq->listing = false;
     begin_sums(t, part);
+    PKV_TRY(pkvi_recall_index_missing(t, part));
     if (!pkvi_hot_wanted(t, part->tokens + part->rows)) {
         PKV_TRY(make_dense(t, part));
         seq->scoring = t->sums && part->exact && part->goes_on;
@@ -410,7 +424,7 @@ static float gain_of(const struct pkvi_tier *t, const struct pkvi_tier_part *par
 {
     const struct pkv_recipe *recipe = recipe_of(t);
     const uint32_t window = window_of(t, part);
-    if (recipe->prompt != PKV_PROMPT_WINDOW || recipe->key != PKV_KEY_MASS ||
+    if (recipe->prompt != PKV_PROMPT_WINDOW || recipe->key == PKV_KEY_NONE ||
         recipe->decay >= 1.0f) {
         return 1.0f;
     }
@@ -509,6 +523,7 @@ enum pkv_status pkvi_hot_attended(struct pkvi_tier *t, const struct pkvi_tier_ro
             PKV_TRY(score_tile(t, rows, i, part));
             if (seq->placing && rows->last_tile) {
                 PKV_TRY(place(t, rows, part));
+                PKV_TRY(t->recalls ? pkvi_recall_start(t, rows, i) : PKV_OK);
             }
             if (seq->picking) {
                 PKV_TRY(attend_picked(t, rows, i));
@@ -551,12 +566,13 @@ enum pkv_status pkvi_hot_upload(struct pkvi_copies *copies, uint32_t s)
 {
     const struct pkvi_tier *t = copies->tier;
     const struct pkvi_tier_seq *seq = &t->seq[s];
-    for (uint32_t l = 0; seq->picking && l < t->config.layers; l++) {
+    const bool picked = seq->picking || (seq->placing && t->recalls);
+    for (uint32_t l = 0; picked && l < t->config.layers; l++) {
         const pkv_addr view =
             t->picked_views + ((uint64_t)l * t->slots + s) * sizeof(struct pkv_kv_view);
         PKV_TRY(pkvi_copies_add(copies, view, t->upload + (view - t->tables),
                                 sizeof(struct pkv_kv_view)));
     }
-    const bool changed = seq->placing || (seq->hot && seq->tables_changed);
-    return changed ? pkvi_hot_upload_tables(copies, s, seq->placing) : PKV_OK;
+    const bool changed = seq->placing || (seq->hot && (seq->tables_changed || seq->listing));
+    return changed ? pkvi_hot_upload_tables(copies, s, seq->placing || seq->listing) : PKV_OK;
 }

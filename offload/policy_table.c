@@ -10,6 +10,9 @@
     X(snapkv_keep)                                                                                 \
     X(pyramidkv)                                                                                   \
     X(squeeze)                                                                                     \
+    X(pivot)                                                                                       \
+    X(pivot_ahead)                                                                                 \
+    X(prevstep)                                                                                    \
     X(pivot_norecall)                                                                              \
     X(oracle)                                                                                      \
     X(random)                                                                                      \

@@ -65,6 +65,9 @@ enum pkv_status pkvi_check_attend(struct pkvi_tier *t, const struct pkvi_tier_ro
     struct pkvi_copies copies = {.tier = t, .stream = t->compute};
     const struct pkv_kv_report before = t->report;
     check->row = rows->host_spans[span].first_row + rows->host_spans[span].rows - 1;
+    check->span = span;
+    check->tokens = rows->host_spans[span].first_position + rows->host_spans[span].rows;
+    check->ring_token = state->ring_first * PKV_PAGE_TOKENS;
     const bool picking = t->seq[check->seq].picking;
     const pkv_addr views = picking ? pkvi_hot_picked(t, rows->layer) : rows->attend.views;
     const uint32_t pages = picking ? 0 : pkvi_tier_host_pages(t, check->seq, check->layer);
@@ -74,6 +77,7 @@ enum pkv_status pkvi_check_attend(struct pkvi_tier *t, const struct pkvi_tier_ro
     t->report.loaded_tiles = before.loaded_tiles;
     PKV_TRY(pkvi_copies_add(&copies, check->result, check->carry[0], 2 * check->one_bytes));
     check->waiting = true;
+    PKV_TRY(pkvi_recall_check_return(&copies, rows));
     return pkvi_copies_flush(&copies);
 }
 
@@ -103,6 +107,8 @@ void pkvi_check_compare(struct pkvi_tier *t)
             t->report.check_least_coverage = share;
         }
     }
+    pkvi_recall_check_compare(t, all + (uint64_t)check->row * info->heads,
+                              all + row_heads + (uint64_t)check->row * info->heads);
     t->report.checks++;
     layer->checks++;
     layer->coverage += (mean - layer->coverage) / (double)layer->checks;

@@ -31,6 +31,7 @@ enum pkv_status pkvi_tier_seq_open(struct pkvi_tier *t, uint32_t s)
     t->seq[s].tokens = 0;
     t->seq[s].dirty_first = UINT32_MAX;
     t->seq[s].dirty_end = 0;
+    t->seq[s].indexed = t->seq[s].listed = 0;
     return take_share(t, s);
 }
 
@@ -112,10 +113,13 @@ enum pkv_status pkvi_tier_seq_truncate(struct pkvi_tier *t, uint32_t s, uint32_t
         pkvi_hot_forget(t, s);
     }
     pkvi_hot_unscore(t, s);
+    t->check.waiting = t->check.waiting && t->check.seq != s; /* its blocks may be others' soon */
+    const uint32_t full = tokens / PKV_PAGE_TOKENS;
+    seq->indexed = seq->indexed < full ? seq->indexed : full;
+    seq->listed = seq->listed < full ? seq->listed : full;
     for (uint32_t l = 0; l < t->config.layers; l++) {
         if (t->layer[l].global) {
-            PKV_TRY(
-                truncate_layer(t, s, l, tokens / PKV_PAGE_TOKENS, tokens % PKV_PAGE_TOKENS != 0));
+            PKV_TRY(truncate_layer(t, s, l, full, tokens % PKV_PAGE_TOKENS != 0));
         }
     }
     seq->tokens = tokens;

@@ -33,7 +33,8 @@ static void lay_out(struct pkvi_tier *t)
     t->hot_state = t->check.carry[0] + t->sizes.check_bytes;
     t->scores = t->hot_state + t->sizes.hot_bytes;
     t->lse = t->scores + PKVI_TIER_LANES * t->score_lane_bytes;
-    t->score_scratch = t->lse + t->lse_bytes;
+    t->recall_scratch = t->lse + t->lse_bytes;
+    t->score_scratch = t->recall_scratch + t->recall_scratch_bytes;
     top = t->tables;
     t->views = pkvi_take(&top, (uint64_t)config->layers * t->slots * sizeof *t->host_views);
     t->table =
@@ -48,6 +49,7 @@ static void lay_out(struct pkvi_tier *t)
         t->least_keys = pkvi_take(&top, (uint64_t)t->row_entries * sizeof(uint32_t));
         t->block_table = pkvi_take(&top, (uint64_t)t->slots * t->sizes.global_layers *
                                              t->blocks_max * sizeof(pkv_addr));
+        t->recall_count = pkvi_take(&top, pkvi_recall_count_bytes(t));
     }
     if (t->prune) {
         pkvi_prune_lay_out(t, &top);
@@ -187,6 +189,9 @@ void pkvi_tier_lay_out_host(struct pkvi_tier *t, struct pkvi_arena *arena)
     pkv_addr *open_page = pkvi_arena_take(arena, states * heads, sizeof *open_page);
     uint32_t *block = pkvi_arena_take(arena, states * blocks, sizeof *block);
     t->check.of_layer = pkvi_arena_take(arena, layers, sizeof *t->check.of_layer);
+    const uint64_t p =
+        t->recall_check_bytes > 0 ? (uint64_t)t->blocks_max * PKV_PAGE_TOKENS + PKV_RECALL_CAP : 0;
+    t->check.p = pkvi_arena_take(arena, p, sizeof *t->check.p);
     for (uint64_t i = 0; state && i < states; i++) {
         if (i % layers == 0) {
             t->seq[i / layers].state = state + i;
@@ -212,6 +217,7 @@ static enum pkv_status open_memory(struct pkvi_tier *t)
     PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_DEVICE, sizes->tables_bytes, &t->tables));
     PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_PINNED, sizes->upload_bytes, &t->upload));
     t->check.result = t->upload + sizes->tables_bytes;
+    t->check.returned = t->check.result + sizes->check_bytes;
     pkvi_mem_touch(t->device, t->payload, payload);
     pkvi_mem_touch(t->device, t->tables, sizes->tables_bytes);
     lay_out(t);
@@ -244,6 +250,9 @@ static enum pkv_status open_kernels(struct pkvi_tier *t)
                {PKV_OP_SCORE, t->hot_pages != NULL || t->prune != NULL, &t->score_kernel},
                {PKV_OP_PLACE, t->hot_pages != NULL, &t->place_kernel},
                {PKV_OP_COMPETE, t->hot_pages != NULL, &t->compete_kernel},
+               {PKV_OP_INDEX, t->recalls, &t->index_kernel},
+               {PKV_OP_PREDICT, t->recalls, &t->predict_kernel},
+               {PKV_OP_RECALL, t->recalls, &t->recall_kernel},
                {PKV_OP_KEEP, t->prune != NULL, &t->keep_kernel},
                {PKV_OP_THIN, t->prune != NULL, &t->thin_kernel}};
     for (uint32_t i = 0; i < sizeof all / sizeof all[0]; i++) {
@@ -594,7 +603,11 @@ enum pkv_status pkvi_tier_attend(struct pkvi_tier *t, const struct pkvi_tier_row
     }
     PKV_TRY(pkvi_transfer_store_tile(t, &r));
     r.attend.lse = t->hot_pages ? t->lse : 0;
+    PKV_TRY(pkvi_transfer_await_recall(t, rows->layer));
     PKV_TRY(attend(t, &r));
+    if (t->recalls) {
+        PKV_TRY(pkvi_recall_attended(t, &r));
+    }
     if (t->hot_pages) {
         PKV_TRY(pkvi_hot_attended(t, &r));
     }
@@ -608,6 +621,7 @@ enum pkv_status pkvi_tier_end(struct pkvi_tier *t)
     for (uint32_t p = 0; p < t->part_count; p++) {
         struct pkvi_tier_seq *seq = &t->seq[t->part[p].seq];
         seq->tokens = t->part[p].tokens + t->part[p].rows;
+        seq->indexed = seq->tokens / PKV_PAGE_TOKENS;
         seq->placed = seq->placed || seq->placing;
         seq->placing = false;
     }

@@ -35,6 +35,8 @@ enum pkvi_edge {
     PKVI_EDGE_ATTEND_LOAD,
     PKVI_EDGE_UNPARK_ATTEND,
     PKVI_EDGE_UNPARK_PARK,
+    PKVI_EDGE_QUERY_RECALL,
+    PKVI_EDGE_RECALL_ATTEND,
     PKVI_EDGE_COUNT
 };
 
@@ -55,10 +57,14 @@ struct pkvi_tier_config {
     enum pkv_pyramid pyramid;
     const double *layer_weights; /* [global layers], NULL = of the pyramid */
     uint32_t keep_tokens;        /* KEEP: beyond the budget; 0 = the context */
-    uint32_t threads;            /* of the device, for scratch */
-    uint64_t host_limit_bytes;   /* of blocks, 0 = none */
-    uint32_t check_steps;        /* self_check.c; 0, or nothing is ever streamed: never */
-    uint32_t dropped_edges;      /* for tests: 1 << enum pkvi_edge */
+    /* Of a policy with a query, [layers]: what its keys are indexed by, channels and bits aside
+     * (pkvi_tier_index_channels()); not read by plans. Borrowed. */
+    const struct pkv_index *index;
+    bool recall_inline;        /* recall on COMPUTE: on a device whose streams share its cores */
+    uint32_t threads;          /* of the device, for scratch */
+    uint64_t host_limit_bytes; /* of blocks, 0 = none */
+    uint32_t check_steps;      /* self_check.c; 0, or nothing is ever streamed: never */
+    uint32_t dropped_edges;    /* for tests: 1 << enum pkvi_edge */
 };
 
 struct pkvi_tier_sizes {
@@ -138,6 +144,7 @@ struct pkvi_tier_rows {
     const struct pkv_row_span *host_spans; /* [append.span_count], of this row tile */
     struct pkv_args_append append;
     struct pkv_args_attend attend;
+    pkv_addr q_gain; /* f32 [rows][heads], as ROPE leaves it, or 0 */
 };
 enum pkv_status pkvi_tier_attend(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
 
@@ -154,6 +161,21 @@ enum pkv_status pkvi_tier_check_prompt(struct pkvi_tier *tier, uint32_t tokens);
 void pkvi_tier_prompt_rows(const struct pkvi_tier_config *config, uint32_t tokens,
                            uint32_t *rows_out);
 pkv_addr pkvi_tier_prompt_index(const struct pkvi_tier *tier);
+
+/*
+ * With a policy that recalls (offload/recall.c). Channels of a layer's index; 0: the policy recalls
+ * nothing, or not in this layer.
+ */
+uint32_t pkvi_tier_index_channels(const struct pkvi_tier_config *config, uint32_t layer);
+/* Does the running pass recall entries of this layer? */
+bool pkvi_tier_recalls(const struct pkvi_tier *tier, uint32_t layer);
+/*
+ * Of a layer's rows, before they attend and after the layer before has: `q` as PREDICT takes it, or
+ * 0 for that of the step before. Its q, table and q_norm alone are read, with strides and pairs.
+ */
+enum pkv_status pkvi_tier_recall(struct pkvi_tier *tier, uint32_t layer,
+                                 const struct pkv_row_span *host_spans, uint32_t span_count,
+                                 pkv_addr spans, const struct pkv_args_predict *query);
 
 /* End of the pass: store the blocks that are full. */
 enum pkv_status pkvi_tier_end(struct pkvi_tier *tier);

@@ -33,6 +33,7 @@ struct pkvi_tier_layer {
     uint32_t hot_base;      /* its first entry in a row of hot_table */
     uint64_t hot_state;     /* in a share's: f32 scores [kv_heads][hot_slots + ring], i32 tokens */
     uint64_t prompt_scores; /* in a lane's */
+    struct pkv_recall_state recall;
 };
 
 /* Of one share. */
@@ -70,6 +71,9 @@ struct pkvi_tier_seq {
     bool picking;         /* besides, and then attends to it: exact attention only chooses */
     bool placed;          /* its hot set is filled, and up to date */
     bool scoring;        /* the running pass is DENSE, and scored for those of its prompt to come */
+    uint32_t indexed;    /* blocks whose index pages are there, in every layer */
+    uint32_t listed;     /* blocks in the device's table of host blocks */
+    bool listing;        /* more of them, to upload */
     bool summing;        /* the running pass adds to the scores of those of its prompt before it */
     bool tables_changed; /* of its hot set, since they were uploaded */
     bool tables_missing; /* of its hot set: the device has none yet */
@@ -105,6 +109,12 @@ struct pkvi_tier_check {
     pkv_addr carry[2];  /* device: as it was, and from the host's copies */
     pkv_addr result;    /* pinned: both */
     uint64_t one_bytes; /* of one of them */
+    /* of entries that were recalled: recall_check.c */
+    bool recall;
+    uint32_t span, tokens, ring_token; /* at the check */
+    float scale, softcap;
+    pkv_addr returned;                    /* pinned */
+    float *p;                             /* [context + cap] */
     struct pkv_kv_layer_report *of_layer; /* [layers] what came of it so far */
 };
 
@@ -123,7 +133,10 @@ struct pkvi_tier {
     uint64_t parking_slot_bytes;          /* at the end of a parking: slots and their state */
     uint64_t score_lane_bytes, lse_bytes; /* parts of sizes.score_bytes */
     uint64_t score_layer_bytes;           /* of a lane: the widest layer's */
-    bool sums; /* all rows of a prompt count, and it may come in several passes */
+    uint64_t recall_scratch_bytes, recall_check_bytes;
+    bool recalls;      /* the policy does */
+    bool recalling[2]; /* as of arrived: it is to be waited for */
+    bool sums;         /* all rows of a prompt count, and it may come in several passes */
     /* Whose scores a lane has, of all rows of its prompt up to so many tokens; PKVI_NO_PLACE:
      * none. */
     struct {
@@ -145,6 +158,8 @@ struct pkvi_tier {
     pkv_addr scores;         /* f32 [lanes][global layers, if it sums][most kv_heads][context] */
     pkv_addr lse;            /* f32 [step_rows][most heads] */
     pkv_addr score_scratch;  /* of SCORE or PLACE */
+    pkv_addr recall_scratch; /* of PREDICT and RECALL */
+    pkv_addr recall_count;   /* u32 [layers][most kv_heads]: entries brought so far */
     pkv_addr staging_tables; /* pkv_addr [layers][slot][tile pages][kv_heads] */
     uint64_t staging_table_bytes; /* of a layer: both slots, the widest layer's heads */
     /* pinned: the same, for the host to write */
@@ -165,8 +180,9 @@ struct pkvi_tier {
     struct pkvi_tier_part *lane_part[PKVI_TIER_LANES];
     uint32_t lane_count[PKVI_TIER_LANES], lane;
     /* movement: transfer.c */
-    struct pkv_stream *compute, *load, *store;
+    struct pkv_stream *compute, *load, *store, *recall;
     struct pkv_event *appended, *stored, *unparked;
+    struct pkv_event *queried, *arrived[2]; /* arrived: of layers, in turn */
     struct pkv_event *loaded[PKVI_TIER_SLOTS], *attended[PKVI_TIER_SLOTS];
     struct pkv_event **tile_stored; /* [row tiles of a pass] */
     uint32_t row_tiles;
@@ -179,7 +195,8 @@ struct pkvi_tier {
     bool stores_pending, stores_running;
     bool left_unstored; /* a cut left pages that STORE may still be reading */
     const struct pkv_kernel *append_kernel, *attend_kernel;
-    const struct pkv_kernel *score_kernel, *place_kernel, *compete_kernel; /* with a policy */
+    const struct pkv_kernel *score_kernel, *place_kernel, *compete_kernel;  /* with a policy */
+    const struct pkv_kernel *index_kernel, *predict_kernel, *recall_kernel; /* that recalls */
     /* with a policy that prunes: prune.c */
     const struct pkv_prune *prune;    /* NULL: none */
     struct pkvi_prune_seq *prune_seq; /* [slots], and one for plans */
@@ -268,6 +285,32 @@ void pkvi_hot_write_least(struct pkvi_tier *tier);
 void pkvi_hot_scored(struct pkvi_tier *tier);
 void pkvi_hot_unscore(struct pkvi_tier *tier, uint32_t seq);
 
+/* hot_budget.c: does the policy recall? Channels of a layer's index. */
+bool pkvi_hot_recalls(const struct pkvi_tier_config *config);
+uint32_t pkvi_hot_index_channels(const struct pkv_recipe *recipe,
+                                 const struct pkv_layer_info *info);
+
+/* recall.c */
+/* A pass begins: index pages that are missing, from host blocks. */
+enum pkv_status pkvi_recall_index_missing(struct pkvi_tier *tier,
+                                          const struct pkvi_tier_part *part);
+/* Rows have attended: blocks that are full now are indexed, queries kept. */
+enum pkv_status pkvi_recall_attended(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows);
+/* Slots of a layer were filled anew: by the last row of this span. */
+enum pkv_status pkvi_recall_start(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows,
+                                  uint32_t span);
+/* Device table of host blocks: those before the ring. */
+void pkvi_recall_write_blocks(struct pkvi_tier *tier, uint32_t seq, uint32_t layer, uint32_t first,
+                              uint32_t end);
+
+/* recall_check.c: pinned bytes for one check; what it needs comes back; and is looked at, by what
+ * attention over everything came to, [heads]. */
+uint64_t pkvi_recall_check_bytes(const struct pkv_layer_info *info,
+                                 const struct pkv_recall_state *state);
+enum pkv_status pkvi_recall_check_return(struct pkvi_copies *copies,
+                                         const struct pkvi_tier_rows *rows);
+void pkvi_recall_check_compare(struct pkvi_tier *tier, const float *largest, const float *sum);
+
 /* prune.c */
 /* PKV_ERR_INVALID, PKV_ERR_UNSUPPORTED: what of the policy, the config or the layers cannot be. */
 enum pkv_status pkvi_prune_check(const struct pkvi_tier_config *config);
@@ -299,6 +342,12 @@ enum pkv_status pkvi_transfer_append(struct pkvi_tier *tier, const struct pkvi_t
 /* Entries into slots: of a prompt, of the ring. */
 enum pkv_status pkvi_transfer_place(struct pkvi_tier *tier, const struct pkv_args_place *args);
 enum pkv_status pkvi_transfer_compete(struct pkvi_tier *tier, const struct pkv_args_compete *args);
+/* On RECALL, once COMPUTE has made the query; then entries from host blocks to slots. COMPUTE
+ * waits for those of a layer. */
+enum pkv_status pkvi_transfer_predict(struct pkvi_tier *tier, const struct pkv_args_predict *args);
+enum pkv_status pkvi_transfer_recall(struct pkvi_tier *tier, uint32_t layer,
+                                     const struct pkv_args_recall *args);
+enum pkv_status pkvi_transfer_await_recall(struct pkvi_tier *tier, uint32_t layer);
 /* Entries of a zone, and those from the front that fill its holes. */
 enum pkv_status pkvi_transfer_thin(struct pkvi_tier *tier, const struct pkv_args_thin *args);
 /* Blocks of a row tile in the buffer, or at the end of a pass of all other layers. */
@@ -361,6 +410,13 @@ void pkvi_check_compare(struct pkvi_tier *tier);
 static inline pkv_addr pkvi_hot_picked(const struct pkvi_tier *tier, uint32_t layer)
 {
     return tier->picked_views + (uint64_t)layer * tier->slots * sizeof(struct pkv_kv_view);
+}
+
+static inline uint64_t pkvi_recall_count_bytes(const struct pkvi_tier *tier)
+{
+    return tier->recalls
+               ? (uint64_t)tier->config.layers * tier->staging_head_pages * sizeof(uint32_t)
+               : 0;
 }
 
 /* Pages of a layer that the running pass attends to and that are not on the device. */

@@ -17,7 +17,11 @@
  *                      sequence again: its pages and rings have come back
  *   unpark > park      `unparked`, awaited by STORE: rings that are parked next may lie where those
  *                      of the last unparked sequence are still being read
- *   upload > refill    the pass's own end: the session begins a pass after the last one has ended
+ *   query > recall     `queried`, recorded on COMPUTE, awaited by RECALL: index, query and tables
+ * of a layer are there; and what attended to its slots in the last step has (attend > recall, which
+ * has no event of its own) recall > attend    `arrived[layer % 2]`, recorded on RECALL, awaited by
+ * COMPUTE upload > refill    the pass's own end: the session begins a pass after the last one has
+ * ended
  *
  * Pages that change hands are written by COMPUTE (appends, copies from the buffer), so its own
  * order holds what was read from them before; LOAD, which fills those of an unparked sequence,
@@ -82,11 +86,23 @@ enum pkv_status pkvi_copies_add(struct pkvi_copies *copies, pkv_addr dst, pkv_ad
     return add_span(copies, dst, src, bytes);
 }
 
+static enum pkv_status open_recall(struct pkvi_tier *t)
+{
+    if (!t->recalls || t->config.recall_inline) {
+        return PKV_OK;
+    }
+    PKV_TRY(pkvi_stream_open(t->device, PKV_RECALL, NULL, &t->recall));
+    PKV_TRY(pkvi_event_open(t->device, false, &t->queried));
+    PKV_TRY(pkvi_event_open(t->device, false, &t->arrived[0]));
+    return pkvi_event_open(t->device, false, &t->arrived[1]);
+}
+
 enum pkv_status pkvi_transfer_open(struct pkvi_tier *t)
 {
     struct pkv_device *device = t->device;
     PKV_TRY(pkvi_stream_open(device, PKV_STORE, NULL, &t->store));
     PKV_TRY(pkvi_stream_open(device, PKV_LOAD, NULL, &t->load));
+    PKV_TRY(open_recall(t));
     PKV_TRY(pkvi_event_open(device, false, &t->appended));
     PKV_TRY(pkvi_event_open(device, false, &t->stored));
     PKV_TRY(pkvi_event_open(device, false, &t->unparked));
@@ -111,6 +127,10 @@ void pkvi_transfer_close(struct pkvi_tier *t)
 {
     pkvi_stream_close(t->load); /* they wait for what they hold */
     pkvi_stream_close(t->store);
+    pkvi_stream_close(t->recall);
+    pkvi_event_close(t->arrived[1]);
+    pkvi_event_close(t->arrived[0]);
+    pkvi_event_close(t->queried);
     for (uint32_t i = 0; i < PKVI_TIER_METERS; i++) {
         pkvi_event_close(t->meter[i].wait_end);
         pkvi_event_close(t->meter[i].wait_begin);
@@ -188,6 +208,41 @@ enum pkv_status pkvi_transfer_place(struct pkvi_tier *t, const struct pkv_args_p
 enum pkv_status pkvi_transfer_compete(struct pkvi_tier *t, const struct pkv_args_compete *args)
 {
     return pkvi_launch(t->compute, t->compete_kernel, args);
+}
+
+/* The stream that recalls: COMPUTE where it has none of its own. */
+static struct pkv_stream *recall_stream(const struct pkvi_tier *t)
+{
+    return t->recall ? t->recall : t->compute;
+}
+
+enum pkv_status pkvi_transfer_predict(struct pkvi_tier *t, const struct pkv_args_predict *args)
+{
+    if (t->recall) {
+        PKV_TRY(pkvi_event_record(t->queried, t->compute));
+        PKV_TRY(await(t, PKVI_EDGE_QUERY_RECALL, t->recall, t->queried));
+    }
+    return pkvi_launch(recall_stream(t), t->predict_kernel, args);
+}
+
+enum pkv_status pkvi_transfer_recall(struct pkvi_tier *t, uint32_t layer,
+                                     const struct pkv_args_recall *args)
+{
+    PKV_TRY(pkvi_launch(recall_stream(t), t->recall_kernel, args));
+    if (!t->recall) {
+        return PKV_OK;
+    }
+    t->recalling[layer % 2] = true;
+    return pkvi_event_record(t->arrived[layer % 2], t->recall);
+}
+
+enum pkv_status pkvi_transfer_await_recall(struct pkvi_tier *t, uint32_t layer)
+{
+    if (!t->recalling[layer % 2]) {
+        return PKV_OK;
+    }
+    t->recalling[layer % 2] = false;
+    return await(t, PKVI_EDGE_RECALL_ATTEND, t->compute, t->arrived[layer % 2]);
 }
 
 enum pkv_status pkvi_transfer_thin(struct pkvi_tier *t, const struct pkv_args_thin *args)

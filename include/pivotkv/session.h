@@ -12,6 +12,7 @@ extern "C" {
 
 struct pkv_session;
 struct pkv_seq;
+struct pkv_calibration;
 
 /* Where K and V live. */
 enum pkv_kv_policy {
@@ -44,9 +45,12 @@ struct pkv_session_config {
      * budget of its own they are what it says.) */
     enum pkv_pyramid kv_pyramid;
     const double *kv_layer_weights;
-    int32_t kv_sinks;        /* first tokens that are kept; -1 = as the policy has it */
-    float kv_recent_ratio;   /* share of a sequence's pages for recent tokens, above 0, up to 1; 0 =
-                                the policy's, or kv_recent */
+    int32_t kv_sinks;      /* first tokens that are kept; -1 = as the policy has it */
+    float kv_recent_ratio; /* share of a sequence's pages for recent tokens, above 0, up to 1; 0 =
+                              the policy's, or kv_recent */
+    /* Of a policy that recalls: what is known of the model, borrowed while the session is opened.
+     * NULL: it is measured then, which takes as long as a prompt of 2,000 tokens. */
+    const struct pkv_calibration *calibration;
     uint32_t kv_keep_tokens; /* of a policy that keeps what is generated: how many, beyond its
                                 budget; 0 = all that the context has room for */
     /* PKV_KV_FULL and PKV_KV_HOT: */
@@ -108,6 +112,12 @@ struct pkv_kv_report {
 struct pkv_kv_layer_report {
     uint64_t checks;
     double coverage;
+    /* Of a policy that recalls, in these attentions: entries that came, those of them with less
+     * than 1/n of the softmax mass of n tokens, the mass of all that came, and that of as many as
+     * may come which were missing and had most. Masses are means over query heads, and sums over KV
+     * heads and attentions. */
+    uint64_t recalled, recalled_idle;
+    double recalled_mass, missing_mass;
 };
 
 /*

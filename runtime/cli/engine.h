@@ -22,8 +22,8 @@ struct pkvi_engine_options {
 #define PKV_ENGINE_KV_TYPES "f16|bf16|f32|q8_0"
 /* The first three, then recipes. */
 #define PKV_ENGINE_POLICIES                                                                        \
-    "auto|device|full|window|h2o|snapkv|snapkv-keep|pyramidkv|squeeze|pivot-norecall|oracle|"      \
-    "random|pyramidinfer|pyramidinfer-paper"
+    "auto|device|full|window|h2o|snapkv|snapkv-keep|pyramidkv|squeeze|pivot|pivot-ahead|prevstep|" \
+    "pivot-norecall|oracle|random|pyramidinfer|pyramidinfer-paper"
 #define PKV_ENGINE_FIRST_RECIPE 3
 #define PKV_ENGINE_SINKS_MOST (1 << 20)
 #define PKV_ENGINE_RESIDENTS "interleaved|first|last"

@@ -312,11 +312,14 @@ static enum pkv_status cpu_query(struct pkv_device *base, struct pkv_device_info
         total = device->config.memory_bytes < total ? device->config.memory_bytes : total;
         free_bytes = left < free_bytes ? left : free_bytes;
     }
+    /* A link sleeps: others run meanwhile. A test's schedule is about orders, not about time. */
+    const bool overlaps = cpu_has_link(device) || device->config.schedule != PKV_SCHEDULE_WORKERS;
+    const uint32_t shared = overlaps ? 0 : PKV_CAP_SHARES_CORES;
     *info_out = (struct pkv_device_info){
         .name = "cpu",
         .variant = pkvi_cpu_name(device->cpu),
         .threads = device->threads,
-        .caps = PKV_CAP_READS_HOST,
+        .caps = PKV_CAP_READS_HOST | shared,
         .memory_total_bytes = total,
         .memory_free_bytes = free_bytes,
         .numa_node = -1,

@@ -100,6 +100,7 @@ static enum pkv_status rotate(const struct pkvi_pass *pass, const struct pkvi_mo
                                           (uint64_t)pass->first_row * layer->info.rope_pairs * 2 *
                                               sizeof(float),
                                  .q_norm = layer->q_norm,
+                                 .q_gain = b->q_gain,
                                  .k_norm = layer->k_norm,
                                  .eps = s->model->norm_eps,
                                  .rows = pass->rows,
@@ -180,6 +181,7 @@ static enum pkv_status attention(const struct pkvi_pass *pass, uint32_t index)
                                            .head_dim = layer->info.head_dim,
                                            .window = layer->info.window,
                                            .q_stride = layer->q.rows};
+    rows.q_gain = layer->q_norm ? b->q_gain : 0;
     PKV_TRY(pkvi_tier_attend(s->tier, &rows));
     if (later) {
         struct pkv_args_quantize quantize = {
@@ -187,6 +189,45 @@ static enum pkv_status attention(const struct pkvi_pass *pass, uint32_t index)
         PKV_TRY(run(pass, PKV_OP_QUANTIZE, &quantize));
     }
     return add_to_residual(pass, &layer->out, act, layer->post_attn_norm);
+}
+
+/*
+ * A layer's missing entries are asked for, before its own query is there: by some rows of its Wq
+ * and the residual as it is now (the mean step from here to the layer added), or by its query of
+ * the step before.
+ */
+static enum pkv_status rehearse(const struct pkvi_pass *pass, uint32_t index)
+{
+    const struct pkv_session *s = pass->session;
+    if (index >= s->model->info.layers || !pkvi_tier_recalls(s->tier, index)) {
+        return PKV_OK;
+    }
+    const struct pkvi_model_layer *layer = &s->model->layer[index];
+    const struct pkvi_rehearsal *rehearsal = &s->rehearsal[index];
+    struct pkv_args_predict query = {.table = pass->lane->rope[layer->rope],
+                                     .q_norm = layer->q_norm,
+                                     .scale = s->model->attention_scale,
+                                     .q_stride = rehearsal->q.rows};
+    if (rehearsal->q.rows > 0) {
+        const struct pkv_matrix *matrices[] = {&rehearsal->q};
+        struct pkv_act in = act_for(s->buffers.in, matrices, 1, s->model->info.width);
+        struct pkv_args_norm args = {.x = residual(pass),
+                                     .shift = rehearsal->shift,
+                                     .weight = layer->attn_norm,
+                                     .out = in,
+                                     .eps = s->model->norm_eps,
+                                     .rows = pass->rows,
+                                     .cols = s->model->info.width};
+        PKV_TRY(run(pass, PKV_OP_NORM, &args));
+        struct pkv_args_linear linear = {.x = in, .rows = pass->rows, .part_count = 1};
+        query.q = s->buffers.sketch[index % 2];
+        linear.part[0] = (struct pkv_linear_part){
+            .w = rehearsal->q, .y = query.q, .y_stride = rehearsal->q.rows};
+        PKV_TRY(run(pass, PKV_OP_LINEAR, &linear));
+    }
+    return pkvi_tier_recall(s->tier, index,
+                            (const struct pkv_row_span *)staged(pass->lane, pass->lane->spans),
+                            pass->span_count, pass->lane->spans, &query);
 }
 
 static enum pkv_status feed_forward(const struct pkvi_pass *pass,
@@ -505,8 +546,12 @@ enum pkv_status pkvi_pass_attention(struct pkvi_pass *pass)
     pass->first_row = pass->row_tile * most;
     const uint32_t left = pass->all_rows - pass->first_row;
     pass->rows = pass->row_tiles == 1 ? pass->all_rows : left < most ? left : most;
+    const bool mid = s->policy.recipe.query == PKV_QUERY_MID;
     pkvi_tier_select(s->tier, pass->lane_number);
-    return attention(pass, pass->layer);
+    PKV_TRY(pass->layer == 0 ? rehearse(pass, 0) : PKV_OK);
+    PKV_TRY(!mid ? rehearse(pass, pass->layer + 1) : PKV_OK);
+    PKV_TRY(attention(pass, pass->layer));
+    return mid ? rehearse(pass, pass->layer + 1) : PKV_OK;
 }
 
 /* All row tiles of a layer come before the next layer, so that its weights and its K and V are

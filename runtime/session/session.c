@@ -14,6 +14,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/layout.h"
 #include "runtime/device/device.h"
+#include "runtime/session/rehearsal.h"
 
 #define MOST_SEQUENCES 4096u
 #define MOST_STEP_ROWS 65536u
@@ -79,6 +80,11 @@ static void lay_out(struct pkv_session *s, pkv_addr work, pkv_addr pinned)
     take_act(&top, (uint32_t)rows, model->info.width, model->need_in, &b->in);
     take_act(&top, (uint32_t)rows, s->q_cols, model->need_attn, &b->attn);
     take_act(&top, (uint32_t)rows, model->info.ffn, model->need_ffn, &b->ffn);
+    if (s->sketch_cols > 0) {
+        b->q_gain = pkvi_take(&top, rows * s->most_heads * sizeof(float));
+        b->sketch[0] = pkvi_take(&top, rows * s->sketch_cols * sizeof(float));
+        b->sketch[1] = pkvi_take(&top, rows * s->sketch_cols * sizeof(float));
+    }
     b->scratch = pkvi_take(&top, b->scratch_bytes);
     for (uint32_t i = 0; i < lanes; i++) {
         lay_out_lane(s, &s->lane_memory[i], &top);
@@ -281,7 +287,9 @@ static enum pkv_status copy_layers(struct pkv_session *s)
     const uint32_t layers = s->model->info.layers;
     s->layer_info = malloc(layers * sizeof *s->layer_info);
     s->prune_rows = malloc(layers * sizeof *s->prune_rows);
-    if (!s->layer_info || !s->prune_rows) {
+    s->index = calloc(layers, sizeof *s->index);
+    s->rehearsal = calloc(layers, sizeof *s->rehearsal);
+    if (!s->layer_info || !s->prune_rows || !s->index || !s->rehearsal) {
         return PKV_FAIL(PKV_ERR_NO_MEMORY, "table of %u layers", layers);
     }
     for (uint32_t l = 0; l < layers; l++) {
@@ -289,7 +297,16 @@ static enum pkv_status copy_layers(struct pkv_session *s)
     }
     s->tier_config.layer = s->layer_info;
     s->tier_config.layers = layers;
+    s->tier_config.index = s->index;
     return PKV_OK;
+}
+
+static void free_tables(struct pkv_session *s)
+{
+    free(s->rehearsal);
+    free(s->index);
+    free(s->prune_rows);
+    free(s->layer_info);
 }
 
 /* The policy's, with what the config says instead. */
@@ -326,6 +343,7 @@ static enum pkv_status prepare(struct pkv_model *model, const struct pkv_session
     struct pkv_device_info device;
     PKV_TRY(pkv_device_query(model->device, &device));
     s->threads = device.threads;
+    s->tier_config.recall_inline = (device.caps & PKV_CAP_SHARES_CORES) != 0;
     for (uint32_t l = 0; l < model->info.layers; l++) {
         const struct pkv_layer_info *info = &model->layer[l].info;
         uint32_t q_cols = info->heads * info->head_dim, kv_cols = info->kv_heads * info->head_dim;
@@ -348,6 +366,13 @@ static enum pkv_status prepare(struct pkv_model *model, const struct pkv_session
     if (status == PKV_OK && has_host(s) && s->config.kv_budget_bytes == 0 &&
         s->config.kv_device_bytes > 0 && kv_bytes(s) > s->config.kv_device_bytes) {
         status = fit_limit(s);
+    }
+    s->rehearsal_bytes = pkvi_rehearsal_lay_out(s, 0);
+    for (uint32_t l = 0; l < model->info.layers; l++) {
+        const uint32_t cols = s->index[l].channels * model->layer[l].info.heads;
+        s->sketch_cols = cols > s->sketch_cols ? cols : s->sketch_cols;
+        s->most_heads =
+            model->layer[l].info.heads > s->most_heads ? model->layer[l].info.heads : s->most_heads;
     }
     lay_out(s, 0, 0);
     return status;
@@ -510,8 +535,27 @@ enum pkv_status pkv_session_plan(struct pkv_model *model, const struct pkv_sessi
     if (status == PKV_OK) {
         status = fill_plan(&session, plan_out);
     }
-    free(session.prune_rows);
-    free(session.layer_info);
+    free_tables(&session);
+    return status;
+}
+
+/* What the policy's queries need, by the model's calibration. */
+static enum pkv_status open_rehearsal(struct pkv_session *s)
+{
+    const struct pkv_calibration *calibration = s->config.calibration;
+    struct pkv_calibration *own = NULL;
+    if (s->rehearsal_bytes == 0) {
+        return PKV_OK;
+    }
+    PKV_TRY(
+        pkvi_mem_alloc(s->model->device, PKV_MEM_DEVICE, s->rehearsal_bytes, &s->rehearsal_memory));
+    (void)pkvi_rehearsal_lay_out(s, s->rehearsal_memory);
+    if (!calibration) {
+        PKV_TRY(pkv_calibration_run(s->model, NULL, 0, &own));
+        calibration = own;
+    }
+    const enum pkv_status status = pkvi_rehearsal_fill(s, calibration);
+    pkv_calibration_close(own);
     return status;
 }
 
@@ -535,6 +579,7 @@ static enum pkv_status allocate(struct pkv_session *s)
                             pkvi_op_name(ops[i]));
         }
     }
+    PKV_TRY(open_rehearsal(s));
     return pkvi_tier_open(device, &s->tier_config, s->compute, &s->tier);
 }
 
@@ -554,8 +599,7 @@ enum pkv_status pkv_session_open(struct pkv_model *model, const struct pkv_sessi
         status = fill_plan(s, &plan);
     }
     if (status != PKV_OK) {
-        free(s->prune_rows);
-        free(s->layer_info);
+        free_tables(s);
         free(s);
         return status;
     }
@@ -587,10 +631,10 @@ void pkv_session_close(struct pkv_session *s)
     pkvi_mem_free(device, PKV_MEM_PINNED, s->piece);
     pkvi_mem_free(device, PKV_MEM_PINNED, s->pinned);
     pkvi_mem_free(device, PKV_MEM_DEVICE, s->work);
+    pkvi_mem_free(device, PKV_MEM_DEVICE, s->rehearsal_memory);
     free(s->tier_parts);
     free(s->seqs);
-    free(s->prune_rows);
-    free(s->layer_info);
+    free_tables(s);
     free(s);
 }
 

@@ -37,9 +37,17 @@ struct pkvi_buffers {
     pkv_addr q, k, v;             /* f32 [R][q_cols], [R][kv_cols], [R][kv_cols] */
     pkv_addr gate, up;            /* f32 [R][ffn] */
     struct pkv_act in, attn, ffn; /* inputs of the matrices: width, q_cols, ffn columns */
+    pkv_addr q_gain;              /* f32 [R][most heads]: of QK norm, where a policy recalls */
+    pkv_addr sketch[2];           /* f32 [R][heads * channels of an index]: of layers, in turn */
     pkv_addr scratch;             /* of attention */
     uint64_t scratch_bytes;
     pkv_addr logits; /* pinned, f32 [logit_rows][vocab] */
+};
+
+/* Of a layer that is recalled by a query from the layer before. */
+struct pkvi_rehearsal {
+    struct pkv_matrix q; /* [heads * channels][width] rows of Wq; 0 rows: by the step before */
+    pkv_addr shift;      /* f32 [width]: mean step of the residual to here; 0 = none */
 };
 
 /*
@@ -88,6 +96,11 @@ struct pkv_session {
     struct pkvi_lane lane_memory[PKVI_LANES];
     struct pkvi_lane *lane[PKVI_LANES]; /* both the same where there is only one sequence */
     struct pkvi_prompt prompt;
+    struct pkv_index *index;          /* [layers], what tier_config points to */
+    struct pkvi_rehearsal *rehearsal; /* [layers] */
+    uint32_t sketch_cols, most_heads; /* widest; 0: nothing is recalled */
+    pkv_addr rehearsal_memory;
+    uint64_t rehearsal_bytes;
     pkv_addr work, pinned; /* the two allocations of its own */
     uint64_t work_bytes, pinned_bytes;
     pkv_addr piece; /* pinned, for saved.c; 0 until something is saved or loaded */

@@ -19,6 +19,7 @@ enum pkv_cap {
     PKV_CAP_NO_DATA = 4,      /* nothing is computed: time only; what the host sends on a COMPUTE
                                  stream arrives, nothing else is ever written */
     PKV_CAP_VIRTUAL_TIME = 8, /* event_elapsed is the time of a model */
+    PKV_CAP_SHARES_CORES = 16 /* streams take their time from each other: nothing overlaps */
 };
 
 struct pkv_span {

@@ -9,7 +9,7 @@
 #include "pivotkv/policy.h"
 #include "pivotkv/status.h"
 
-#define PKV_POLICY_ABI 2u
+#define PKV_POLICY_ABI 3u
 
 /* What the slots take when a sequence turns HOT, and with every prompt after that. */
 enum pkv_prompt {
@@ -21,14 +21,25 @@ enum pkv_prompt {
 /* What becomes of a token that leaves the ring. */
 enum pkv_leave {
     PKV_LEAVE_DROP,    /* it stays in host memory */
-    PKV_LEAVE_COMPETE, /* it takes the slot with the least key if its own is larger: MASS */
+    PKV_LEAVE_COMPETE, /* it takes the slot with the least key if its own is larger */
     PKV_LEAVE_KEEP     /* it takes a slot of its own, beyond the budget: kv_keep_tokens of them */
 };
 
-/* What a slot's key is after the prompt. Only COMPETE asks for keys. */
+/* What a slot's key is after the prompt: key = decay * key + p, each step. COMPETE and a query ask
+ * for keys, and nothing else does. */
 enum pkv_key {
     PKV_KEY_NONE,
-    PKV_KEY_MASS /* key = decay * key + mean over query heads of its probability, each step */
+    PKV_KEY_MASS,     /* p = mean over query heads of its probability, as attention had it */
+    PKV_KEY_PREDICTED /* p = what rehearsal predicted: with a query, and only there */
+};
+
+/* By which query missing entries are recalled at every decode step, through an index. A layer that
+ * no other comes before has that of the step before. */
+enum pkv_query {
+    PKV_QUERY_NONE,  /* nothing is recalled */
+    PKV_QUERY_PREV,  /* the layer's own, of the step before */
+    PKV_QUERY_AHEAD, /* of the residual that enters the layer before */
+    PKV_QUERY_MID    /* of the residual behind the attention of the layer before */
 };
 
 /* What the slots take at every decode step anew, all of the sequence looked at: controls, which
@@ -45,13 +56,21 @@ struct pkv_recipe {
     enum pkv_leave leave;
     enum pkv_key key;
     enum pkv_pick pick;
+    enum pkv_query query; /* with COMPETE and PREDICTED, without a pick */
     uint32_t sinks;       /* first tokens, always kept: a KV head has as many slots at least */
     uint32_t window_rows; /* WINDOW: at most so many last rows of a prompt; at least 1 */
     float window_ramp;    /* weight of the last of them, 0 to 1000; of the first, 1 */
     uint32_t pool;        /* odd: a token counts as its best neighbour does */
     float ring_share;     /* of a sequence's pages for the ring, at most 1; 0 = what is recent */
     float slope; /* of a linear shape of its own, below 1; 0 = the shape that is asked for */
-    float decay; /* MASS: above 0, at most 1 */
+    float decay; /* of keys: above 0, at most 1 */
+    /* With a query: */
+    uint32_t no_shift;     /* 1: the residual as it is, without the mean step to the layer's own */
+    float index_share;     /* channels of a key in the index, of all: above 0, at most 1 */
+    uint32_t index_bits;   /* of each: 4 or 8 */
+    float recall_share;    /* entries that a KV head brings in a step, at most, of the context */
+    uint32_t recall_least; /* and at least */
+    float hysteresis;      /* an entry comes if p > hysteresis * key of the slot; 0 to 1000 */
 };
 
 /* What slots are shared out over: the layers that have hot sets, first to last. */
