@@ -28,9 +28,9 @@ static inline void pkvi_heap_swap(struct pkvi_heap *heap, uint32_t a, uint32_t b
     heap->id[b] = id;
 }
 
-static inline void pkvi_heap_sift_down(struct pkvi_heap *heap)
+static inline void pkvi_heap_sift_down(struct pkvi_heap *heap, uint32_t at)
 {
-    for (uint32_t at = 0;;) {
+    for (;;) {
         uint32_t child = 2 * at + 1;
         if (child >= heap->count) {
             return;
@@ -60,7 +60,7 @@ static inline void pkvi_heap_offer(struct pkvi_heap *heap, float value, int32_t 
     } else if (heap->capacity > 0 && value > heap->value[0]) {
         heap->value[0] = value;
         heap->id[0] = id;
-        pkvi_heap_sift_down(heap);
+        pkvi_heap_sift_down(heap, 0);
     }
 }
 
@@ -71,9 +71,26 @@ static inline void pkvi_heap_sort(struct pkvi_heap *heap)
     while (heap->count > 1) {
         heap->count--;
         pkvi_heap_swap(heap, 0, heap->count);
-        pkvi_heap_sift_down(heap);
+        pkvi_heap_sift_down(heap, 0);
     }
     heap->count = count;
+}
+
+/* Of values in any order. */
+static inline void pkvi_heap_make(struct pkvi_heap *heap)
+{
+    for (uint32_t at = heap->count / 2; at-- > 0;) {
+        pkvi_heap_sift_down(heap, at);
+    }
+}
+
+/* Without its root. */
+static inline void pkvi_heap_drop(struct pkvi_heap *heap)
+{
+    heap->count--;
+    heap->value[0] = heap->value[heap->count];
+    heap->id[0] = heap->id[heap->count];
+    pkvi_heap_sift_down(heap, 0);
 }
 
 #endif

@@ -93,33 +93,87 @@ static void update_keys(const struct work *w)
     }
 }
 
-/* The best of all chunks, descending. */
-static struct pkvi_heap merge_best(const struct work *w, float *value, int32_t *id)
+/* Tokens, the best first. */
+struct list {
+    const float *p;
+    const int32_t *token;
+    uint32_t count;
+};
+
+struct list_room {
+    float p[PKV_RECALL_CAP];
+    int32_t token[PKV_RECALL_CAP];
+};
+
+/* The first of both together, of equal ones those of `a`. */
+static struct list merge(const struct list *a, const struct list *b, uint32_t cap,
+                         struct list_room *room)
 {
-    const uint32_t cap = w->args->state.cap;
-    struct pkvi_heap heap = {.value = value, .id = id, .capacity = cap};
-    for (uint32_t c = 0; c < w->chunks_used; c++) {
-        const uint64_t at = ((uint64_t)w->kv_head * w->chunks + c) * cap;
-        /* of equal ones the earlier comes first in a chunk, and chunks ascend: no later one
-         * displaces it */
-        for (uint32_t i = 0; i < cap && w->scratch.best_token[at + i] >= 0; i++) {
-            pkvi_heap_offer(&heap, w->scratch.best[at + i], w->scratch.best_token[at + i]);
-        }
+    uint32_t i = 0, j = 0, count = 0;
+    while (count < cap && (i < a->count || j < b->count)) {
+        const bool first = j == b->count || (i < a->count && a->p[i] >= b->p[j]);
+        room->p[count] = first ? a->p[i] : b->p[j];
+        room->token[count] = first ? a->token[i] : b->token[j];
+        i += first;
+        j += !first;
+        count++;
     }
-    pkvi_heap_sort(&heap);
-    return heap;
+    return (struct list){room->p, room->token, count};
 }
 
-/* The slots with the least keys, at most `count`, ascending: as the largest of their negatives. */
-static struct pkvi_heap find_victims(const struct work *w, float *value, int32_t *id,
-                                     uint32_t count)
+/* The best of all chunks, which ascend as tokens do. */
+static struct list best_of_all(const struct work *w, struct list_room room[2])
 {
-    struct pkvi_heap heap = {.value = value, .id = id, .capacity = count};
-    for (uint32_t i = first_slot(w); i < w->args->state.slots; i++) {
-        pkvi_heap_offer(&heap, -w->key[i], (int32_t)i);
+    const uint32_t cap = w->args->state.cap;
+    struct list best = {.count = 0};
+    for (uint32_t c = 0; c < w->chunks_used; c++) {
+        const uint64_t at = ((uint64_t)w->kv_head * w->chunks + c) * cap;
+        struct list own = {w->scratch.best + at, w->scratch.best_token + at, 0};
+        while (own.count < cap && own.token[own.count] >= 0) {
+            own.count++;
+        }
+        best = best.count == 0 ? own : merge(&best, &own, cap, &room[c % 2]);
     }
-    pkvi_heap_sort(&heap);
-    return heap;
+    return best;
+}
+
+/* Would a token with this p take the slot of this key? */
+static bool takes(const struct work *w, float p, float key)
+{
+    return p > w->args->hysteresis * key;
+}
+
+/* The `count` slots with the least keys, as a heap that the least of them is the root of. */
+static void find_least(const struct work *w, uint32_t count, struct pkvi_heap *heap)
+{
+    heap->count = 0;
+    heap->capacity = count;
+    for (uint32_t i = first_slot(w); i < w->args->state.slots; i++) {
+        pkvi_heap_offer(heap, -w->key[i], (int32_t)i);
+    }
+    pkvi_heap_sort(heap);
+    for (uint32_t i = 0; i < heap->count; i++) {
+        heap->value[i] = -heap->value[i];
+        heap->id[i] = -heap->id[i];
+    }
+}
+
+/* Slots that a token with this p would take, as a heap of (key, -slot): the root goes first. At
+ * most `count` will go. */
+static void find_victims(const struct work *w, float p, uint32_t count, struct pkvi_heap *heap)
+{
+    for (uint32_t i = first_slot(w); i < w->args->state.slots; i++) {
+        if (!takes(w, p, w->key[i])) {
+            continue;
+        }
+        if (heap->count == heap->capacity) {
+            find_least(w, count, heap);
+            return;
+        }
+        heap->value[heap->count] = w->key[i];
+        heap->id[heap->count++] = -(int32_t)i;
+    }
+    pkvi_heap_make(heap);
 }
 
 static void fetch(const struct work *w, uint32_t slot, uint32_t token)
@@ -137,21 +191,25 @@ static void fetch(const struct work *w, uint32_t slot, uint32_t token)
 
 static uint32_t swap_in(const struct work *w)
 {
-    float best[PKV_RECALL_CAP], least[PKV_RECALL_CAP];
-    int32_t token[PKV_RECALL_CAP], slot[PKV_RECALL_CAP];
-    const struct pkvi_heap come = merge_best(w, best, token);
-    const struct pkvi_heap go = find_victims(w, least, slot, come.count);
+    struct list_room room[2], slots;
+    const struct list come = best_of_all(w, room);
+    struct pkvi_heap go = {.value = slots.p, .id = slots.token, .capacity = PKV_RECALL_CAP};
+    if (come.count == 0) {
+        return 0;
+    }
+    find_victims(w, come.p[0], come.count, &go);
     uint32_t count = 0;
-    while (count < come.count && count < go.count &&
-           best[count] > w->args->hysteresis * -least[count]) {
-        const uint32_t at = (uint32_t)slot[count];
-        w->swap[2 * count] = token[count];
-        w->swap[2 * count + 1] = w->token[at];
-        mark(w, w->token[at], false);
-        mark(w, token[count], true);
-        w->token[at] = token[count];
-        w->key[at] = best[count];
-        fetch(w, at, (uint32_t)token[count]);
+    while (count < come.count && go.count > 0 && takes(w, come.p[count], go.value[0])) {
+        const uint32_t slot = (uint32_t)-go.id[0];
+        const int32_t token = come.token[count];
+        w->swap[2 * count] = token;
+        w->swap[2 * count + 1] = w->token[slot];
+        mark(w, w->token[slot], false);
+        mark(w, token, true);
+        w->token[slot] = token;
+        w->key[slot] = come.p[count];
+        fetch(w, slot, (uint32_t)token);
+        pkvi_heap_drop(&go);
         count++;
     }
     return count;
