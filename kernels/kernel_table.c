@@ -44,7 +44,8 @@
     X(PKV_OP_SOFTCAP, softcap, variant)                                                            \
     X(PKV_OP_TOPK, topk, variant)                                                                  \
     X(PKV_OP_SCORE, score, variant)                                                                \
-    X(PKV_OP_INDEX, index, variant)
+    X(PKV_OP_INDEX, index, variant)                                                                \
+    X(PKV_OP_PREDICT, predict, variant)
 
 #define DECLARE(op, name, variant) extern const struct pkv_kernel pkvi_kernel_##name##_##variant;
 #define ENTRY(op, name, variant) [op] = &pkvi_kernel_##name##_##variant,

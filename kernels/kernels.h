@@ -428,9 +428,11 @@ struct pkv_recall_state {
  * What the last row of each span will attend to, by an index and a query that is made before
  * the row's own is there: of every token of a full block before the span (`own`: before its last
  * row)
- *   score = sum over channels of round8(scale * q * step) * code (the rest of q . k is the same for
- *   all keys), p = mean over the group's query heads of min(exp(score - lse), 1),
- * lse as the step before left it. round8: per query head to 8 bits, largest |value| = 127.
+ *   score = sum over channels of round8(scale * q * step) * (code - 7.5), 127.5 in 8 bits,
+ *   p = mean over the group's query heads of min(exp(score - lse), 1),
+ * lse as the step before left it. What is left out of q . k, the mean key's part, is the same for
+ * all keys but not for all queries: scores from the middle of the codes compare with that lse.
+ * round8: per query head to 8 bits, largest |value| = 127.
  * The query: `q` = rows of Wq for the index's channels, times the normed residual: rotated here,
  * after the gain of QK norm; or 0: the whole query of the step before, from the state.
  * Left in scratch (kernels/recall_plan.h): p of every token, the `cap` best of every chunk of

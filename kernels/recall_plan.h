@@ -34,7 +34,7 @@ struct pkvi_recall_scratch {
     float *p;            /* [kv_heads][blocks * 32] */
     float *best;         /* [kv_heads][chunks][cap], descending */
     int32_t *best_token; /* likewise; -1 where there are no more */
-    float *largest;      /* [heads][chunks] score */
+    float *largest;      /* [heads][chunks]: a score among the largest, or not far above */
     float *sum;          /* likewise: of exp(score - largest) */
 };
 
@@ -69,6 +69,41 @@ static inline struct pkvi_recall_scratch pkvi_recall_scratch(pkv_addr scratch, u
         .largest = words + sizes.p + 2 * sizes.best,
         .sum = words + sizes.p + 2 * sizes.best + sizes.sums,
     };
+}
+
+/* A unit of PREDICT: a KV head of a span and a chunk of its tokens. */
+struct pkvi_predict_unit {
+    const struct pkv_args_predict *args;
+    const struct pkv_row_span *span;
+    const struct pkv_kv_view *view;
+    struct pkvi_recall_scratch scratch;
+    uint32_t kv_head, chunk, chunks; /* chunks: of the whole context */
+    uint32_t begin, end;             /* tokens; none where begin >= end */
+};
+
+static inline uint32_t pkvi_predict_units(const struct pkv_args_predict *args)
+{
+    return args->span_count * args->kv_heads *
+           pkvi_recall_chunks(args->state.blocks * PKV_PAGE_TOKENS);
+}
+
+static inline struct pkvi_predict_unit pkvi_predict_unit(const struct pkv_args_predict *args,
+                                                         uint32_t number)
+{
+    struct pkvi_predict_unit unit = {.args = args,
+                                     .span = PKV_AT(const struct pkv_row_span, args->spans)};
+    unit.chunks = pkvi_recall_chunks(args->state.blocks * PKV_PAGE_TOKENS);
+    const uint32_t span = number / (args->kv_heads * unit.chunks);
+    unit.span += span;
+    unit.view = PKV_AT(const struct pkv_kv_view, args->views) + unit.span->view;
+    unit.scratch =
+        pkvi_recall_scratch(args->scratch, span, &args->state, args->heads, args->kv_heads);
+    unit.kv_head = number / unit.chunks % args->kv_heads;
+    unit.chunk = number % unit.chunks;
+    unit.begin = unit.chunk * PKV_PREDICT_CHUNK;
+    const uint32_t tokens = pkvi_indexed_tokens(unit.span, args->own);
+    unit.end = unit.begin + PKV_PREDICT_CHUNK < tokens ? unit.begin + PKV_PREDICT_CHUNK : tokens;
+    return unit;
 }
 
 /* The rotary pair of an index's channels 2i and 2i + 1, the first of which is `channel`; -1: they

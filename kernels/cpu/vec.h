@@ -53,6 +53,18 @@ PKV_INLINE vreg vreg_where_mask(const uint32_t *mask, vreg a, vreg b)
     return _mm512_mask_blend_ps(lanes, b, a);
 }
 
+/* lane i: of a where bit i is set, else of b */
+PKV_INLINE vreg vreg_where_bits(uint32_t bits, vreg a, vreg b)
+{
+    return _mm512_mask_blend_ps((__mmask16)bits, b, a);
+}
+
+/* bit i: lane i of a >= that of b */
+PKV_INLINE uint32_t vreg_reaches(vreg a, vreg b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ);
+}
+
 PKV_INLINE vreg vreg_from_f16(const uint8_t *in)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)in));
@@ -125,6 +137,20 @@ PKV_INLINE vreg vreg_where_mask(const uint32_t *mask, vreg a, vreg b)
 {
     __m256i lanes = _mm256_loadu_si256((const __m256i *)(const void *)mask);
     return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(lanes));
+}
+
+/* lane i: of a where bit i is set, else of b */
+PKV_INLINE vreg vreg_where_bits(uint32_t bits, vreg a, vreg b)
+{
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i set = _mm256_and_si256(_mm256_set1_epi32((int32_t)bits), lane);
+    return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane)));
+}
+
+/* bit i: lane i of a >= that of b */
+PKV_INLINE uint32_t vreg_reaches(vreg a, vreg b)
+{
+    return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
 }
 
 PKV_INLINE vreg vreg_from_f16(const uint8_t *in)
@@ -200,6 +226,20 @@ PKV_INLINE vreg vreg_where_below(vreg x, vreg limit, vreg a, vreg b)
 PKV_INLINE vreg vreg_where_mask(const uint32_t *mask, vreg a, vreg b)
 {
     return vbslq_f32(vld1q_u32(mask), a, b);
+}
+
+/* lane i: of a where bit i is set, else of b */
+PKV_INLINE vreg vreg_where_bits(uint32_t bits, vreg a, vreg b)
+{
+    static const uint32_t lane[4] = {1, 2, 4, 8};
+    return vbslq_f32(vtstq_u32(vdupq_n_u32(bits), vld1q_u32(lane)), a, b);
+}
+
+/* bit i: lane i of a >= that of b */
+PKV_INLINE uint32_t vreg_reaches(vreg a, vreg b)
+{
+    static const uint32_t lane[4] = {1, 2, 4, 8};
+    return vaddvq_u32(vandq_u32(vcgeq_f32(a, b), vld1q_u32(lane)));
 }
 
 PKV_INLINE vreg vreg_from_f16(const uint8_t *in)
@@ -356,6 +396,27 @@ PKV_INLINE struct v16 v16_where_lanes(uint32_t begin, uint32_t end, struct v16 a
         b.r[i] = vreg_where_mask(mask + i * VREG_LANES, a.r[i], b.r[i]);
     }
     return b;
+}
+
+/* Lane i: of a where bit i is set, else of b. */
+PKV_INLINE struct v16 v16_where_bits(uint32_t bits, struct v16 a, struct v16 b)
+{
+    V16_EACH(i)
+    {
+        b.r[i] = vreg_where_bits(bits >> i * VREG_LANES, a.r[i], b.r[i]);
+    }
+    return b;
+}
+
+/* Bit i: lane i of a >= that of b. */
+PKV_INLINE uint32_t v16_reaches(struct v16 a, struct v16 b)
+{
+    uint32_t bits = 0;
+    V16_EACH(i)
+    {
+        bits |= vreg_reaches(a.r[i], b.r[i]) << i * VREG_LANES;
+    }
+    return bits;
 }
 
 /* Lanes 1, 0, 3, 2, 5, 4, ... */

@@ -9,15 +9,6 @@
 #include "kernels/ref/predict.h"
 #include "runtime/base/thread.h"
 
-struct work {
-    const struct pkv_args_predict *args;
-    const struct pkv_row_span *span;
-    const struct pkv_kv_view *view;
-    struct pkvi_recall_scratch scratch;
-    uint32_t kv_head, chunk, chunks; /* chunks: of the whole context */
-    uint32_t begin, end;             /* tokens */
-};
-
 static int32_t dot(const struct pkv_index *index, const uint8_t *page, uint32_t token,
                    const int8_t *code)
 {
@@ -32,22 +23,22 @@ static int32_t dot(const struct pkv_index *index, const uint8_t *page, uint32_t 
 }
 
 /* Adds the probabilities of one query head to those of its KV head. */
-static void score_head(const struct work *w, uint32_t head, float *p)
+static void score_head(const struct pkvi_predict_unit *unit, uint32_t head, float *p)
 {
-    const struct pkv_args_predict *args = w->args;
-    const struct pkvi_sketch sketch = pkvi_sketch_make(args, w->span, w->view, head);
+    const struct pkv_args_predict *args = unit->args;
+    const struct pkvi_sketch sketch = pkvi_sketch_make(args, unit->span, unit->view, head);
     const uint32_t page_bytes = pkvi_index_page_bytes(&args->index);
-    const uint8_t *pages = PKV_AT(const uint8_t, pkvi_recall_part(w->view, args->state.index)) +
-                           w->kv_head * page_bytes;
-    const float lse = PKV_AT(const float, pkvi_recall_part(w->view, args->state.lse))[head];
+    const uint8_t *pages = PKV_AT(const uint8_t, pkvi_recall_part(unit->view, args->state.index)) +
+                           unit->kv_head * page_bytes;
+    const float lse = PKV_AT(const float, pkvi_recall_part(unit->view, args->state.lse))[head];
     const float share = (float)args->kv_heads / (float)args->heads;
     float largest = -INFINITY, sum = 0.0f;
     for (uint32_t pass = 0; pass < 2; pass++) {
-        for (uint32_t t = w->begin; t < w->end; t++) {
+        for (uint32_t t = unit->begin; t < unit->end; t++) {
             const uint8_t *page =
                 pages + (uint64_t)(t / PKV_PAGE_TOKENS) * args->kv_heads * page_bytes;
-            const float score =
-                sketch.unit * (float)dot(&args->index, page, t % PKV_PAGE_TOKENS, sketch.code);
+            const int32_t product = dot(&args->index, page, t % PKV_PAGE_TOKENS, sketch.code);
+            const float score = sketch.unit * ((float)product - sketch.middle);
             if (pass == 0) {
                 largest = fmaxf(largest, score);
                 p[t] += share * fminf(expf(score - lse), 1.0f);
@@ -56,21 +47,23 @@ static void score_head(const struct work *w, uint32_t head, float *p)
             }
         }
     }
-    w->scratch.largest[head * w->chunks + w->chunk] = largest;
-    w->scratch.sum[head * w->chunks + w->chunk] = sum;
+    unit->scratch.largest[head * unit->chunks + unit->chunk] = largest;
+    unit->scratch.sum[head * unit->chunks + unit->chunk] = sum;
 }
 
 /* The best that are neither in a slot nor in the ring. */
-static void choose(const struct work *w, const float *p)
+static void choose(const struct pkvi_predict_unit *unit, const float *p)
 {
-    const struct pkv_recall_state *state = &w->args->state;
-    const uint32_t ring = pkvi_ring_token(w->view, state);
-    const uint32_t *resident = PKV_AT(const uint32_t, pkvi_recall_part(w->view, state->resident)) +
-                               (uint64_t)w->kv_head * state->blocks;
-    const uint64_t at = ((uint64_t)w->kv_head * w->chunks + w->chunk) * state->cap;
-    struct pkvi_heap heap = {
-        .value = w->scratch.best + at, .id = w->scratch.best_token + at, .capacity = state->cap};
-    for (uint32_t t = w->begin; t < w->end && t < ring; t++) {
+    const struct pkv_recall_state *state = &unit->args->state;
+    const uint32_t ring = pkvi_ring_token(unit->view, state);
+    const uint32_t *resident =
+        PKV_AT(const uint32_t, pkvi_recall_part(unit->view, state->resident)) +
+        (uint64_t)unit->kv_head * state->blocks;
+    const uint64_t at = ((uint64_t)unit->kv_head * unit->chunks + unit->chunk) * state->cap;
+    struct pkvi_heap heap = {.value = unit->scratch.best + at,
+                             .id = unit->scratch.best_token + at,
+                             .capacity = state->cap};
+    for (uint32_t t = unit->begin; t < unit->end && t < ring; t++) {
         if ((resident[t / PKV_PAGE_TOKENS] >> t % PKV_PAGE_TOKENS & 1u) == 0) {
             pkvi_heap_offer(&heap, p[t], (int32_t)t);
         }
@@ -82,39 +75,28 @@ static void choose(const struct work *w, const float *p)
     }
 }
 
-static void predict_chunk(void *context, uint32_t unit, uint32_t worker)
+static void predict_chunk(void *context, uint32_t number, uint32_t worker)
 {
     (void)worker;
     const struct pkv_args_predict *args = context;
-    const uint32_t group = args->heads / args->kv_heads;
-    struct work w = {.args = args, .span = PKV_AT(const struct pkv_row_span, args->spans)};
-    w.chunks = pkvi_recall_chunks(args->state.blocks * PKV_PAGE_TOKENS);
-    const uint32_t span = unit / (args->kv_heads * w.chunks);
-    w.span += span;
-    w.view = PKV_AT(const struct pkv_kv_view, args->views) + w.span->view;
-    w.scratch = pkvi_recall_scratch(args->scratch, span, &args->state, args->heads, args->kv_heads);
-    w.kv_head = unit / w.chunks % args->kv_heads;
-    w.chunk = unit % w.chunks;
-    const uint32_t tokens = pkvi_indexed_tokens(w.span, args->own);
-    w.begin = w.chunk * PKV_PREDICT_CHUNK;
-    w.end = w.begin + PKV_PREDICT_CHUNK < tokens ? w.begin + PKV_PREDICT_CHUNK : tokens;
-    if (w.begin >= tokens) {
+    const struct pkvi_predict_unit unit = pkvi_predict_unit(args, number);
+    const uint32_t group = args->heads / args->kv_heads, first = unit.kv_head * group;
+    if (unit.begin >= unit.end) {
         return;
     }
-    float *p = w.scratch.p + (uint64_t)w.kv_head * args->state.blocks * PKV_PAGE_TOKENS;
-    memset(p + w.begin, 0, (w.end - w.begin) * sizeof *p);
-    for (uint32_t head = w.kv_head * group; head < (w.kv_head + 1) * group; head++) {
-        score_head(&w, head, p);
+    float *p = unit.scratch.p + (uint64_t)unit.kv_head * args->state.blocks * PKV_PAGE_TOKENS;
+    memset(p + unit.begin, 0, (unit.end - unit.begin) * sizeof *p);
+    for (uint32_t head = first; head < first + group; head++) {
+        score_head(&unit, head, p);
     }
-    choose(&w, p);
+    choose(&unit, p);
 }
 
 static enum pkv_status launch(void *native_stream, const void *args)
 {
     struct pkv_args_predict predict = *(const struct pkv_args_predict *)args;
-    const uint32_t chunks = pkvi_recall_chunks(predict.state.blocks * PKV_PAGE_TOKENS);
     pkvi_pool_run(((const struct pkvi_cpu_stream *)native_stream)->pool, predict_chunk, &predict,
-                  predict.span_count * predict.kv_heads * chunks);
+                  pkvi_predict_units(&predict));
     return PKV_OK;
 }
 

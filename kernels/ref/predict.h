@@ -8,7 +8,8 @@
 
 struct pkvi_sketch {
     int8_t code[PKV_INDEX_CHANNELS];
-    float unit; /* of a code */
+    float unit;   /* of a code */
+    float middle; /* sum of products with a key that is the mean in all channels */
 };
 
 /* The index's channels of a query head, rotated. */
@@ -53,6 +54,7 @@ static inline struct pkvi_sketch pkvi_sketch_make(const struct pkv_args_predict 
     const float *step = PKV_AT(const float, args->index.step) + (uint64_t)kv_head * count;
     struct pkvi_sketch sketch = {.unit = 0.0f};
     float x[PKV_INDEX_CHANNELS], largest = 0.0f;
+    int32_t sum = 0;
     pkvi_sketch_values(args, span, view, head, x);
     for (uint32_t i = 0; i < count; i++) {
         x[i] = x[i] * step[i] * args->scale;
@@ -62,7 +64,9 @@ static inline struct pkvi_sketch pkvi_sketch_make(const struct pkv_args_predict 
         sketch.unit = largest / 127.0f;
         for (uint32_t i = 0; i < count; i++) {
             sketch.code[i] = (int8_t)rintf(x[i] / sketch.unit);
+            sum += sketch.code[i];
         }
+        sketch.middle = (args->index.bits == 8 ? 127.5f : 7.5f) * (float)sum;
     }
     return sketch;
 }

@@ -158,6 +158,10 @@ static void score_head(const struct predict_case *c, uint32_t span, uint32_t hea
     int32_t code[256];
     double unit, largest = 0;
     settle(c, span, head, rng, &unit, code);
+    int32_t twice = 0; /* the middle of all codes */
+    for (uint32_t i = 0; i < s->channels; i++) {
+        twice += code[i] * (s->bits == 8 ? 255 : 15);
+    }
     for (uint32_t t = 0; t < tokens; t++) {
         const uint8_t *page =
             pages + (t / 32 * s->kv_heads + head / (s->heads / s->kv_heads)) * page_bytes;
@@ -165,7 +169,7 @@ static void score_head(const struct predict_case *c, uint32_t span, uint32_t hea
         for (uint32_t i = 0; i < s->channels; i++) {
             sum += code[i] * (int32_t)code_at(s, page, t % 32, i);
         }
-        const double score = unit * sum;
+        const double score = unit * (2 * sum - twice) / 2;
         c->score[span][(uint64_t)head * tokens + t] = score;
         largest = t == 0 || score > largest ? score : largest;
     }

@@ -13,7 +13,8 @@
     X(PKV_OP_SOFTCAP, softcap)                                                                     \
     X(PKV_OP_TOPK, topk)                                                                           \
     X(PKV_OP_SCORE, score)                                                                         \
-    X(PKV_OP_INDEX, index)
+    X(PKV_OP_INDEX, index)                                                                         \
+    X(PKV_OP_PREDICT, predict)
 
 #define DECLARE(op, name) extern const struct pkv_kernel pkvi_kernel_##name##_avx512_simde;
 #define ENTRY(op, name) [op] = &pkvi_kernel_##name##_avx512_simde,
