@@ -10,14 +10,17 @@
 #define WARPS (THREADS / 32)
 #define TILE_WORDS (PKV_PAGE_TOKENS * 129u) /* a page of 512 bytes a key */
 
+/* One load of either table, no choice of pointers: LDG. */
 static __device__ __forceinline__ const uint8_t *
 page_of(const struct pkv_args_index &args, uint32_t block, uint32_t head, uint32_t entry_bytes)
 {
-    if (block >= args.from.first_page) {
-        return pkvi_cuda_page(args.from, head, block - args.from.key_shift / PKV_PAGE_TOKENS);
-    }
-    return PKV_AT(const uint8_t, PKV_AT(const pkv_addr, args.blocks)[block]) +
-           (uint64_t)head * PKV_PAGE_TOKENS * entry_bytes;
+    const struct pkv_kv_view &view = args.from;
+    const bool here = block >= view.first_page;
+    const uint32_t page = (block - view.key_shift / PKV_PAGE_TOKENS) % view.ring_pages;
+    const uint64_t of_view = (uint64_t)page * view.page_stride + (uint64_t)head * view.head_stride;
+    const pkv_addr *table = PKV_AT(const pkv_addr, here ? view.page : args.blocks);
+    const uint64_t skip = here ? 0 : (uint64_t)head * PKV_PAGE_TOKENS * entry_bytes;
+    return PKV_AT(const uint8_t, table[here ? of_view : block] + skip);
 }
 
 static __device__ __forceinline__ uint16_t half_of(const uint32_t *words, uint32_t i)

@@ -11,7 +11,7 @@
 #define THREADS 512u
 #define WARPS (THREADS / 32)
 #define HEADS 8u /* query heads that share a read of the index */
-#define WORDS 8u /* of a token on their way together */
+#define WORDS 4u /* of a token on their way together */
 #define LOG2E 1.44269504f
 
 /* 4 codes a word, of which 4 a vector. */
@@ -19,8 +19,9 @@
 
 /* A query head as an index asks for it; twin of struct pkvi_sketch. */
 struct sketch {
-    float unit, lse;
-    int32_t bias; /* what codes of 8 bits less 128 leave out */
+    float unit;          /* of a code */
+    float unit2, shift2; /* unit and -lse as powers of 2 */
+    float middle;        /* of a key in the middle of all channels, in its dots */
 };
 
 /* Two channels of a query head, a pair where it is rotated. */
@@ -53,114 +54,130 @@ static __device__ __forceinline__ float2 query_pair(const struct pkv_args_predic
                        __fadd_rn(__fmul_rn(a, table[1]), __fmul_rn(b, table[0])));
 }
 
-/* By a warp. code: [PKV_INDEX_CHANNELS], 0 where there are no more channels. */
+/* By a warp. code: [PKV_INDEX_CHANNELS], 0 where there are no more channels. x: room for as many.
+ */
 static __device__ void make_sketch(const struct pkv_args_predict &args,
                                    const struct pkvi_cuda_recall &recall, uint32_t kv_head,
-                                   uint32_t head, int8_t *code, struct sketch *out)
+                                   uint32_t head, uint32_t *x, int8_t *code, struct sketch *out)
 {
     const uint32_t lane = threadIdx.x % 32, count = args.index.channels;
     const uint16_t *channel =
         PKV_AT(const uint16_t, args.index.channel) + (uint64_t)kv_head * count;
     const float *step = PKV_AT(const float, args.index.step) + (uint64_t)kv_head * count;
-    float2 x[PKV_INDEX_CHANNELS / 64];
     float largest = 0.0f;
-#pragma unroll
-    for (uint32_t j = 0; j < PKV_INDEX_CHANNELS / 64; j++) {
-        const uint32_t i = 2 * (j * 32 + lane);
-        x[j] = make_float2(0.0f, 0.0f);
-        if (i < count) {
-            x[j] = query_pair(args, recall, head, channel, i);
-            x[j].x = __fmul_rn(__fmul_rn(x[j].x, step[i]), args.scale);
-            x[j].y = __fmul_rn(__fmul_rn(x[j].y, step[i + 1]), args.scale);
-            largest = fmaxf(largest, fmaxf(fabsf(x[j].x), fabsf(x[j].y)));
-        }
+#pragma unroll 1 /* often there is but one: short code */
+    for (uint32_t i = 2 * lane; i < count; i += 64) {
+        const float2 pair = query_pair(args, recall, head, channel, i);
+        const float a = __fmul_rn(__fmul_rn(pair.x, step[i]), args.scale);
+        const float b = __fmul_rn(__fmul_rn(pair.y, step[i + 1]), args.scale);
+        x[i] = __float_as_uint(a);
+        x[i + 1] = __float_as_uint(b);
+        largest = fmaxf(largest, fmaxf(fabsf(a), fabsf(b)));
     }
     largest = pkvi_cuda_warp_max(largest);
     const bool some = largest > 0.0f && largest < INFINITY;
     const float unit = some ? __fdiv_rn(largest, 127.0f) : 0.0f;
     int32_t sum = 0;
-#pragma unroll
-    for (uint32_t j = 0; j < PKV_INDEX_CHANNELS / 64; j++) {
-        const int32_t a = some ? __float2int_rn(__fdiv_rn(x[j].x, unit)) : 0;
-        const int32_t b = some ? __float2int_rn(__fdiv_rn(x[j].y, unit)) : 0;
-        code[2 * (j * 32 + lane)] = (int8_t)a;
-        code[2 * (j * 32 + lane) + 1] = (int8_t)b;
+#pragma unroll 1
+    for (uint32_t i = 2 * lane; i < PKV_INDEX_CHANNELS; i += 64) {
+        const bool here = some && i < count;
+        const int32_t a = here ? __float2int_rn(__fdiv_rn(__uint_as_float(x[i]), unit)) : 0;
+        const int32_t b = here ? __float2int_rn(__fdiv_rn(__uint_as_float(x[i + 1]), unit)) : 0;
+        code[i] = (int8_t)a;
+        code[i + 1] = (int8_t)b;
         sum += a + b;
     }
     for (int distance = 16; distance > 0; distance /= 2) {
         sum += __shfl_xor_sync(PKV_WARP_ALL, sum, distance);
     }
     if (lane == 0) {
-        *out = {unit, pkvi_cuda_recall_part<const float>(recall, args.state.lse)[head],
-                args.index.bits == 8 ? 128 * sum : 0};
+        const float lse = pkvi_cuda_recall_part<const float>(recall, args.state.lse)[head];
+        const float middle = (float)sum * (args.index.bits == 8 ? 127.5f - 128.0f : 7.5f);
+        *out = {unit, unit * LOG2E, -lse * LOG2E, middle};
     }
 }
 
-/* Sums over channels of code * the key's code, of a token; word w of it is at 32 * w. */
-template <uint32_t BITS>
-static __device__ __forceinline__ void dots(const uint32_t *token, uint32_t words,
-                                            const int4 (*code)[CODES], uint32_t heads,
-                                            int32_t dot[HEADS])
+/* Words of a token from `first` on; word w of it is at 32 * w. */
+static __device__ __forceinline__ void load_words(const uint32_t *token, uint32_t first,
+                                                  uint32_t words, uint32_t word[WORDS])
 {
-    for (uint32_t first = 0; first < words; first += WORDS) {
-        uint32_t key[WORDS];
 #pragma unroll
-        for (uint32_t i = 0; i < WORDS; i++) {
-            key[i] = first + i < words ? token[(first + i) * PKV_PAGE_TOKENS] : 0;
+    for (uint32_t i = 0; i < WORDS; i++) {
+        word[i] = first + i < words ? token[(first + i) * PKV_PAGE_TOKENS] : 0;
+    }
+}
+
+/* Codes of words, 4 channels each in order; those of 8 bits less 128: both factors have a sign. */
+template <uint32_t BITS>
+static __device__ __forceinline__ void split(const uint32_t word[WORDS], int key[WORDS * 8 / BITS])
+{
+#pragma unroll
+    for (uint32_t i = 0; i < WORDS; i++) {
+        if constexpr (BITS == 4) {
+            key[2 * i] = (int)(word[i] & 0x0f0f0f0fu);
+            key[2 * i + 1] = (int)(word[i] >> 4 & 0x0f0f0f0fu);
+        } else {
+            key[i] = (int)(word[i] ^ 0x80808080u);
         }
+    }
+}
+
+/* Adds up code * the key's code, from a vector of codes on. */
+template <uint32_t KEYS>
+static __device__ __forceinline__ void add_dots(const int key[KEYS], const int4 (*code)[CODES],
+                                                uint32_t vector, uint32_t heads, int32_t dot[HEADS])
+{
 #pragma unroll
-        for (uint32_t h = 0; h < HEADS; h++) {
-            if (h >= heads) {
-                continue;
-            }
+    for (uint32_t h = 0; h < HEADS; h++) {
+        if (h < heads) {
 #pragma unroll
-            for (uint32_t i = 0; i < WORDS; i += BITS / 2) {
-                const int4 of = code[h][(first + i) / (BITS / 2)];
-                int key4[4];
-                if constexpr (BITS == 4) {
-                    key4[0] = (int)(key[i] & 0x0f0f0f0fu);
-                    key4[1] = (int)(key[i] >> 4 & 0x0f0f0f0fu);
-                    key4[2] = (int)(key[i + 1] & 0x0f0f0f0fu);
-                    key4[3] = (int)(key[i + 1] >> 4 & 0x0f0f0f0fu);
-                } else { /* less 128: both factors have a sign */
-                    for (uint32_t k = 0; k < 4; k++) {
-                        key4[k] = (int)(key[i + k] ^ 0x80808080u);
-                    }
-                }
-                dot[h] = __dp4a(key4[0], of.x, dot[h]);
-                dot[h] = __dp4a(key4[1], of.y, dot[h]);
-                dot[h] = __dp4a(key4[2], of.z, dot[h]);
-                dot[h] = __dp4a(key4[3], of.w, dot[h]);
+            for (uint32_t i = 0; i < KEYS; i += 4) {
+                const int4 of = code[h][vector + i / 4];
+                dot[h] = __dp4a(key[i], of.x, dot[h]);
+                dot[h] = __dp4a(key[i + 1], of.y, dot[h]);
+                dot[h] = __dp4a(key[i + 2], of.z, dot[h]);
+                dot[h] = __dp4a(key[i + 3], of.w, dot[h]);
             }
         }
     }
 }
 
-/* A sum of exponentials of unit * dot, relative to that of the largest dot. */
+/* A sum of exponentials of unit * dot, relative to that of the largest dot. As floats dots are
+ * exact: multiples of 1/2 less than 2^23. */
 struct tail {
-    int32_t most;
-    float sum;
+    float most, sum;
 };
 
 static __device__ __forceinline__ struct tail join(const struct tail &a, const struct tail &b,
                                                    float unit2)
 {
-    const int32_t most = max(a.most, b.most);
-    return {most, a.sum * exp2f((float)(a.most - most) * unit2) +
-                      b.sum * exp2f((float)(b.most - most) * unit2)};
+    const float most = fmaxf(a.most, b.most);
+    return {most, a.sum * exp2f((a.most - most) * unit2) + b.sum * exp2f((b.most - most) * unit2)};
 }
 
-/* Log-sum-exp of a query head over the block's tokens. part: one a warp; in the first lane. */
+/* Log-sum-exp of a query head over a warp's tokens, to its place of a block's. */
 static __device__ __forceinline__ void put_tail(struct tail mine, float unit2, struct tail *part)
 {
     for (int distance = 16; distance > 0; distance /= 2) {
-        const int32_t most = __shfl_xor_sync(PKV_WARP_ALL, mine.most, distance);
+        const float most = __shfl_xor_sync(PKV_WARP_ALL, mine.most, distance);
         const float sum = __shfl_xor_sync(PKV_WARP_ALL, mine.sum, distance);
         mine = join(mine, {most, sum}, unit2);
     }
     if (threadIdx.x % 32 == 0) {
         part[threadIdx.x / 32] = mine;
     }
+}
+
+/* Probability of a token for a query head, which also goes to the head's tail. */
+static __device__ __forceinline__ float add_token(const struct sketch &sketch, int32_t codes,
+                                                  struct tail *tail)
+{
+    const float dot = __fsub_rn((float)codes, sketch.middle);
+    const float apart = exp2f(-fabsf(dot - tail->most) * sketch.unit2);
+    const bool more = dot > tail->most;
+    tail->sum = __fmaf_rn(apart, more ? tail->sum : 1.0f, more ? 1.0f : tail->sum);
+    tail->most = fmaxf(dot, tail->most);
+    return fminf(exp2f(__fmaf_rn(dot, sketch.unit2, sketch.shift2)), 1.0f);
 }
 
 /* Adds the probabilities of `heads` query heads to p, and leaves log-sum-exp in parts. */
@@ -170,64 +187,72 @@ static __device__ void score(const struct pkv_args_predict &args,
                              bool fresh, const int4 (*code)[CODES], const struct sketch *sketch,
                              float *p, struct tail (*part)[WARPS])
 {
+    constexpr uint32_t keys = WORDS * 8 / BITS; /* of 4 channels each, that words hold */
     const uint32_t words = args.index.channels * BITS / 32, page_words = words * PKV_PAGE_TOKENS;
-    const uint32_t first_page = blockIdx.x * (PKV_PREDICT_CHUNK / PKV_PAGE_TOKENS);
-    const uint32_t *pages = pkvi_cuda_recall_part<const uint32_t>(recall, args.state.index) +
-                            (uint64_t)blockIdx.y * page_words + threadIdx.x % 32;
-    const float share = (float)args.kv_heads / (float)args.heads;
+    const uint64_t first_page = blockIdx.x * (PKV_PREDICT_CHUNK / PKV_PAGE_TOKENS);
+    const uint64_t step = (uint64_t)args.kv_heads * page_words; /* to the next page */
+    const uint32_t *token = pkvi_cuda_recall_part<const uint32_t>(recall, args.state.index) +
+                            (first_page + threadIdx.x / PKV_PAGE_TOKENS) * step +
+                            blockIdx.y * page_words + threadIdx.x % PKV_PAGE_TOKENS;
     struct tail mine[HEADS];
+    uint32_t word[WORDS];
 #pragma unroll
     for (uint32_t h = 0; h < HEADS; h++) {
-        mine[h] = {INT32_MIN / 2, 0.0f};
+        mine[h] = {-0x1p30f, 0.0f};
+    }
+    if (threadIdx.x < count) {
+        load_words(token, 0, words, word);
     }
     for (uint32_t i = threadIdx.x; i < count; i += THREADS) {
-        const uint64_t page = first_page + i / PKV_PAGE_TOKENS;
-        int32_t dot[HEADS];
-#pragma unroll
-        for (uint32_t h = 0; h < HEADS; h++) {
-            dot[h] = h < heads ? sketch[h].bias : 0;
+        const uint32_t *next = token + THREADS / PKV_PAGE_TOKENS * step;
+        int32_t dot[HEADS] = {};
+        for (uint32_t first = 0; first < words; first += WORDS) {
+            int key[keys];
+            split<BITS>(word, key);
+            if (first + WORDS < words) { /* the next ones are on their way meanwhile */
+                load_words(token, first + WORDS, words, word);
+            } else if (i + THREADS < count) {
+                load_words(next, 0, words, word);
+            }
+            add_dots<keys>(key, code, first * keys / WORDS / 4, heads, dot);
         }
-        dots<BITS>(pages + page * args.kv_heads * page_words, words, code, heads, dot);
         float sum = fresh ? 0.0f : p[i];
 #pragma unroll
         for (uint32_t h = 0; h < HEADS; h++) {
             if (h < heads) {
-                const float of = __fmul_rn(sketch[h].unit, (float)dot[h]);
-                const float one = fminf(expf(__fsub_rn(of, sketch[h].lse)), 1.0f);
-                sum = __fadd_rn(sum, __fmul_rn(share, one));
-                const float apart =
-                    exp2f(-fabsf((float)(dot[h] - mine[h].most)) * (sketch[h].unit * LOG2E));
-                const bool more = dot[h] > mine[h].most;
-                mine[h].sum = more ? fmaf(mine[h].sum, apart, 1.0f) : mine[h].sum + apart;
-                mine[h].most = max(dot[h], mine[h].most);
+                sum = __fadd_rn(sum, add_token(sketch[h], dot[h], &mine[h]));
             }
         }
         p[i] = sum;
+        token = next;
     }
 #pragma unroll
     for (uint32_t h = 0; h < HEADS; h++) {
         if (h < heads) {
-            put_tail(mine[h], sketch[h].unit * LOG2E, part[h]);
+            put_tail(mine[h], sketch[h].unit2, part[h]);
         }
     }
 }
 
-/* p of a chunk to memory; here what cannot come becomes -1. Returns how many can, of a lane's warp.
- */
-static __device__ uint32_t keep_missing(const struct pkvi_cuda_recall &recall, uint32_t begin,
-                                        uint32_t count, float *p)
+/* p, a mean from now on, to memory; here it becomes -1 where a token cannot come. Returns how many
+ * of the warp's can. */
+static __device__ uint32_t keep_missing(const struct pkvi_cuda_recall &recall, float share,
+                                        uint32_t begin, uint32_t count, float *p)
 {
     uint32_t missing = 0;
     for (uint32_t i = threadIdx.x; i < count; i += THREADS) {
         const uint32_t t = begin + i;
         const bool here = t >= recall.ring ||
                           (recall.resident[t / PKV_PAGE_TOKENS] >> t % PKV_PAGE_TOKENS & 1u) != 0;
-        recall.p[t] = p[i];
-        p[i] = here ? -1.0f : p[i];
+        const float mean = __fmul_rn(share, p[i]);
+        recall.p[t] = mean;
+        p[i] = here ? -1.0f : mean;
         missing += (uint32_t)__popc(__ballot_sync(PKV_WARP_ALL, !here));
     }
     return missing;
 }
+
+static_assert(HEADS * PKV_INDEX_CHANNELS <= PKV_SELECT_BINS, "queries are in the room of bins");
 
 template <uint32_t BITS>
 static __global__ void __launch_bounds__(THREADS, 2) predict(struct pkv_args_predict args)
@@ -236,7 +261,7 @@ static __global__ void __launch_bounds__(THREADS, 2) predict(struct pkv_args_pre
     PKV_SHARED(int4, code, [HEADS][CODES]);
     PKV_SHARED(struct sketch, sketch, [HEADS]);
     PKV_SHARED(struct tail, part, [HEADS][WARPS]);
-    PKV_SHARED(uint32_t, bins, [PKV_SELECT_BINS]);
+    PKV_SHARED(uint32_t, bins, [PKV_SELECT_BINS]); /* before: of a query head's channels */
     PKV_SHARED(uint32_t, counts, [WARPS]);
     PKV_SHARED(struct pkvi_cuda_select, found, [1]);
     PKV_SHARED(float, best, [PKV_RECALL_CAP]);
@@ -252,24 +277,26 @@ static __global__ void __launch_bounds__(THREADS, 2) predict(struct pkv_args_pre
     for (uint32_t first = 0; first < group; first += HEADS) {
         const uint32_t heads = min(group - first, HEADS), head = kv_head * group + first;
         for (uint32_t h = warp; h < heads; h += WARPS) {
-            make_sketch(args, recall, kv_head, head + h, (int8_t *)code[h], &sketch[h]);
+            make_sketch(args, recall, kv_head, head + h, bins + h * PKV_INDEX_CHANNELS,
+                        (int8_t *)code[h], &sketch[h]);
         }
         __syncthreads();
         score<BITS>(args, recall, count, heads, first == 0, code, sketch, p, part);
         __syncthreads();
         if (threadIdx.x < heads) {
-            const float unit = sketch[threadIdx.x].unit;
+            const struct sketch of = sketch[threadIdx.x];
             struct tail all = part[threadIdx.x][0];
             for (uint32_t w = 1; w < WARPS; w++) {
-                all = join(all, part[threadIdx.x][w], unit * LOG2E);
+                all = join(all, part[threadIdx.x][w], of.unit2);
             }
             const uint64_t at = (uint64_t)(head + threadIdx.x) * recall.chunks + chunk;
-            recall.largest[at] = __fmul_rn(unit, (float)all.most);
+            recall.largest[at] = __fmul_rn(of.unit, all.most);
             recall.sum[at] = all.sum;
         }
         __syncthreads();
     }
-    const uint32_t missing_here = keep_missing(recall, begin, count, p);
+    const float share = (float)args.kv_heads / (float)args.heads;
+    const uint32_t missing_here = keep_missing(recall, share, begin, count, p);
     if (threadIdx.x % 32 == 0) {
         counts[warp] = missing_here;
     }

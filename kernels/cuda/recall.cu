@@ -207,7 +207,7 @@ static __device__ void fetch(const struct pkv_args_recall &args, const struct co
     }
 }
 
-static __global__ void __launch_bounds__(THREADS) recall(struct pkv_args_recall args)
+static __global__ void __launch_bounds__(THREADS, 2) recall(struct pkv_args_recall args)
 {
     PKV_SHARED(uint32_t, bins, [PKV_SELECT_BINS]);
     PKV_SHARED(uint32_t, part, [WARPS]);

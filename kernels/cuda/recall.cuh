@@ -26,7 +26,7 @@ template <class T>
 static __device__ __forceinline__ T *pkvi_cuda_recall_part(const struct pkvi_cuda_recall &recall,
                                                            uint64_t part)
 {
-    return PKV_AT(T, recall.view->score + part);
+    return (T *)(PKV_AT(uint8_t, recall.view->score) + part); /* in this order: LDG */
 }
 
 /* ARGS: pkv_args_predict or pkv_args_recall. */

@@ -12,7 +12,8 @@ import unittest
 
 BUILD = os.environ["PIVOTKV_BUILD"]
 REPORT = os.path.join(os.environ["PIVOTKV_SOURCE"], "scripts", "cuda-report")
-FILES = ("append", "attend", "attend_bf16", "attend_f16", "attend_q8", "linear", "norm", "rope")
+FILES = ("append", "attend", "attend_bf16", "attend_f16", "attend_q8", "linear", "norm", "predict", "recall",
+         "rope")
 ARCH = "sm_90"
 
 # Weights and pages by 16 bytes a lane, from global memory: 13 formats of 1, 2, 4 or 8 rows.
@@ -71,8 +72,15 @@ class Sass(unittest.TestCase):
                 self.assertGreaterEqual(counts["HMMA"], 8)
                 self.assertLessEqual(counts["LD"], 2)  # a page's address, from the view or the tile
 
+    def test_rehearsal_and_recall_have_two_blocks_a_multiprocessor(self):
+        for name in ("predict<4u>", "predict<8u>", "recall"):
+            with self.subTest(name):
+                self.assertLessEqual(self.of(name)["registers"], 64)
+        self.assertGreaterEqual(self.of("predict<4u>")["counts"]["IDP"], 64)
+        self.assertGreaterEqual(self.of("recall")["counts"]["LDG.128"], 4)
+
     def test_nothing_else_loads_without_knowing_where_from(self):
-        for name in ("append", "attend_merge", "norm", "rope"):
+        for name in ("append", "attend_merge", "norm", "predict<4u>", "predict<8u>", "recall", "rope"):
             with self.subTest(name):
                 self.assertEqual(self.of(name)["counts"]["LD"], 0)
 

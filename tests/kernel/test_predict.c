@@ -452,6 +452,8 @@ static const struct shape shapes[] = {
     {2, 2, 256, 128, 4, 128, 1, true, true, false, 401, 1, 352, 20, 0, 0, RANDOM},
     {2, 1, 64, 64, 8, 0, 0, false, false, false, 401, 1, 352, 1, 0, 0, RANDOM},
     {6, 3, 32, 8, 4, 16, 0, false, false, false, 700, 1, 640, 300, 0, 0, RANDOM},
+    {12, 1, 64, 32, 4, 32, 1, true, false, false, 601, 1, 512, 20, 0, 1, RANDOM},
+    {18, 2, 64, 40, 8, 32, 0, false, false, true, 601, 3, 512, 20, 0, 1, RANDOM},
     {3, 3, 64, 40, 4, 32, 1, true, false, true, 333, 7, 320, 5, 0, 0, RANDOM},
     /* equal ones: few codes, all probabilities 0, all 1, no query at all */
     {6, 2, 64, 32, 4, 32, 1, false, false, false, 1601, 1, 1536, 70, 3, 1, RANDOM},

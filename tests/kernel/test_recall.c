@@ -17,7 +17,7 @@ struct shape {
     uint32_t heads, kv_heads, head_dim;
     uint32_t first_position, rows; /* of the first span; the second is half as long */
     uint32_t end;                  /* the ring's first token, halved likewise */
-    uint32_t slots, first_key[3], sinks, cap;
+    uint32_t slots, first_key[9], sinks, cap;
     uint32_t levels; /* keys and probabilities take so many values; 0: any */
     float decay, hysteresis;
     bool own, start;
@@ -32,7 +32,7 @@ struct recall_case {
     uint8_t *host[SPANS], *slots_before[SPANS];
     pkv_addr *blocks;
     uint32_t *counter;
-    uint32_t counts[3]; /* what the model adds */
+    uint32_t counts[9]; /* what the model adds */
     uint8_t *scratch_before;
     uint64_t scratch_bytes, slots_bytes;
     struct pkv_args_recall args;
@@ -503,6 +503,8 @@ static const struct shape shapes[] = {
     /* many slots */
     {PKV_KV_F16, 2, 1, 16, 2500, 1, 2432, 1184, {0}, 4, 70, 0, 0.9f, 0.01f, false, false},
     {PKV_KV_F16, 2, 1, 16, 2500, 1, 2432, 1184, {5}, 4, 70, 9, 0.5f, 0.25f, false, false},
+    /* more heads than CUDA has blocks */
+    {PKV_KV_F16, 9, 9, 16, 300, 1, 256, 64, {0, 32, 63, 64, 5}, 2, 8, 0, 0.9f, 0.5f, false, false},
     /* the start */
     {PKV_KV_F16, 9, 3, 64, 500, 1, 416, 96, {0, 32, 75}, 4, 8, 0, 0.9f, 1.0f, false, true},
     {PKV_KV_F16, 4, 2, 16, 8350, 40, 8192, 320, {0, 320}, 4, 60, 12, 0.5f, 0.5f, true, true},

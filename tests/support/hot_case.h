@@ -9,7 +9,7 @@ struct pkvt_hot_case {
     uint32_t sequence;
     uint32_t slots;        /* a multiple of PKV_PAGE_TOKENS */
     uint32_t end;          /* first token of the ring, likewise */
-    uint32_t first_key[8]; /* of each KV head; pages before it are not there */
+    uint32_t first_key[9]; /* of each KV head; pages before it are not there */
     /* filled in: */
     struct pkv_kv_view *view; /* [1], its ring: the sequence's own pages */
     int32_t *token;           /* [kv_heads][slots], -1 before first_key */
