@@ -206,7 +206,7 @@ void pkvi_cost_predict(const void *args, struct pkv_cost *cost_out)
     const struct pkv_row_span *spans = PKV_AT(const struct pkv_row_span, predict->spans);
     *cost_out = (struct pkv_cost){0};
     for (uint32_t i = 0; i < predict->span_count; i++) {
-        const uint64_t tokens = pkvi_indexed_tokens(&spans[i], predict->own);
+        const uint64_t tokens = pkvi_indexed_tokens(&spans[i]);
         cost_out->flops +=
             (2.0 * predict->index.channels + EXP_FLOPS) * (double)(tokens * predict->heads);
         cost_out->local_bytes += tokens / PKV_PAGE_TOKENS * predict->kv_heads *

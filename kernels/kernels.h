@@ -415,7 +415,6 @@ struct pkv_recall_state {
     uint64_t slot_token; /* i32 [kv_heads][slots] */
     uint64_t query;      /* f32 [heads][head_dim]: q of the step before, rotated */
     uint64_t gain;       /* f32 [heads]: 1 / rms of that q before its norm; 0 = no norm */
-    uint64_t lse;        /* f32 [heads]: of the scores of the step before */
     uint64_t resident;   /* u32 [kv_heads][blocks]: bit t of word b: token 32b + t is in a slot */
     uint64_t swap;       /* i32 [kv_heads][cap][2]: which token came, which went; -1 */
     uint64_t index;      /* pages, as of INDEX */
@@ -426,17 +425,15 @@ struct pkv_recall_state {
 
 /*
  * What the last row of each span will attend to, by an index and a query that is made before
- * the row's own is there: of every token of a full block before the span (`own`: before its last
- * row)
+ * the row's own is there: of every token of a full block before the span
  *   score = sum over channels of round8(scale * q * step) * (code - 7.5), 127.5 in 8 bits,
- *   p = mean over the group's query heads of min(exp(score - lse), 1),
- * lse as the step before left it. What is left out of q . k, the mean key's part, is the same for
- * all keys but not for all queries: scores from the middle of the codes compare with that lse.
+ *   p = mean over the group's query heads of exp(score - lse), lse: log-sum-exp of these scores.
+ * What is left out of q . k, the mean key's part, is the same for all keys.
  * round8: per query head to 8 bits, largest |value| = 127.
  * The query: `q` = rows of Wq for the index's channels, times the normed residual: rotated here,
  * after the gain of QK norm; or 0: the whole query of the step before, from the state.
  * Left in scratch (kernels/recall_plan.h): p of every token, the `cap` best of every chunk of
- * tokens that are neither in a slot nor in the ring, by (p, the earlier), and log-sum-exp in parts.
+ * tokens that are neither in a slot nor in the ring, by (p, the earlier).
  * Source: InfiniGen (arXiv:2406.19707), with the layer's own norm, a mean step and this index.
  */
 struct pkv_args_predict {
@@ -448,15 +445,15 @@ struct pkv_args_predict {
     struct pkv_index index;
     struct pkv_recall_state state;
     float scale;
-    uint32_t span_count, heads, kv_heads, head_dim, pairs, halves, q_stride, own;
+    uint32_t span_count, heads, kv_heads, head_dim, pairs, halves, q_stride;
 };
 
 /*
  * Bring what PREDICT found, of each span and KV head: keys of slots and ring become decay * key +
  * p (0 of ring tokens whose block is not full); then the `cap` best in descending order each take
  * the slot with the least key, of equal ones the first, if p > hysteresis * key, and that key is
- * then p, and entries are read from host blocks. A slot is taken once a launch. lse is the scores'.
- * `start`: slots stay; resident is made from slot_token, lse from scores; nothing comes.
+ * then p, and entries are read from host blocks. A slot is taken once a launch.
+ * `start`: slots stay; resident is made from slot_token; nothing comes, scratch is not read.
  */
 struct pkv_args_recall {
     pkv_addr views, spans;
@@ -468,7 +465,7 @@ struct pkv_args_recall {
     struct pkv_recall_state state;
     enum pkv_kv_type kv_type;
     float decay, hysteresis;
-    uint32_t span_count, heads, kv_heads, head_dim, own, start;
+    uint32_t span_count, heads, kv_heads, head_dim, start;
 };
 
 /* x = cap * tanh(x / cap) */

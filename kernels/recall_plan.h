@@ -10,10 +10,9 @@ static inline uint32_t pkvi_recall_chunks(uint32_t tokens)
 }
 
 /* Tokens whose index pages PREDICT reads. */
-static inline uint32_t pkvi_indexed_tokens(const struct pkv_row_span *span, uint32_t own)
+static inline uint32_t pkvi_indexed_tokens(const struct pkv_row_span *span)
 {
-    const uint32_t end = span->first_position + (own ? span->rows - 1 : 0);
-    return end / PKV_PAGE_TOKENS * PKV_PAGE_TOKENS;
+    return span->first_position / PKV_PAGE_TOKENS * PKV_PAGE_TOKENS;
 }
 
 /* The ring's first token: none from there on is recalled. */
@@ -34,13 +33,15 @@ struct pkvi_recall_scratch {
     float *p;            /* [kv_heads][blocks * 32] */
     float *best;         /* [kv_heads][chunks][cap], descending */
     int32_t *best_token; /* likewise; -1 where there are no more */
-    float *largest;      /* [heads][chunks]: a score among the largest, or not far above */
-    float *sum;          /* likewise: of exp(score - largest) */
+    /* Within PREDICT: */
+    float *score;   /* [heads][blocks * 32]; where a variant keeps it */
+    float *largest; /* [heads][chunks] score */
+    float *sum;     /* likewise: of exp(score - largest) */
 };
 
 /* In 4-byte words. */
 struct pkvi_recall_sizes {
-    uint64_t p, best, sums, span;
+    uint64_t p, best, score, sums, span;
 };
 
 static inline struct pkvi_recall_sizes pkvi_recall_sizes(const struct pkv_recall_state *state,
@@ -50,9 +51,10 @@ static inline struct pkvi_recall_sizes pkvi_recall_sizes(const struct pkv_recall
     struct pkvi_recall_sizes sizes = {
         .p = (uint64_t)kv_heads * state->blocks * PKV_PAGE_TOKENS,
         .best = kv_heads * chunks * state->cap,
+        .score = (uint64_t)heads * state->blocks * PKV_PAGE_TOKENS,
         .sums = heads * chunks,
     };
-    sizes.span = (sizes.p + 2 * sizes.best + 2 * sizes.sums + 15) / 16 * 16;
+    sizes.span = (sizes.p + 2 * sizes.best + sizes.score + 2 * sizes.sums + 15) / 16 * 16;
     return sizes;
 }
 
@@ -66,8 +68,9 @@ static inline struct pkvi_recall_scratch pkvi_recall_scratch(pkv_addr scratch, u
         .p = words,
         .best = words + sizes.p,
         .best_token = PKV_AT(int32_t, scratch) + span * sizes.span + sizes.p + sizes.best,
-        .largest = words + sizes.p + 2 * sizes.best,
-        .sum = words + sizes.p + 2 * sizes.best + sizes.sums,
+        .score = words + sizes.p + 2 * sizes.best,
+        .largest = words + sizes.p + 2 * sizes.best + sizes.score,
+        .sum = words + sizes.p + 2 * sizes.best + sizes.score + sizes.sums,
     };
 }
 
@@ -101,7 +104,7 @@ static inline struct pkvi_predict_unit pkvi_predict_unit(const struct pkv_args_p
     unit.kv_head = number / unit.chunks % args->kv_heads;
     unit.chunk = number % unit.chunks;
     unit.begin = unit.chunk * PKV_PREDICT_CHUNK;
-    const uint32_t tokens = pkvi_indexed_tokens(unit.span, args->own);
+    const uint32_t tokens = pkvi_indexed_tokens(unit.span);
     unit.end = unit.begin + PKV_PREDICT_CHUNK < tokens ? unit.begin + PKV_PREDICT_CHUNK : tokens;
     return unit;
 }

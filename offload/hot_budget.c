@@ -252,7 +252,6 @@ static uint64_t lay_out_recall(const struct pkvi_tier *t, const struct pkv_layer
     state->cap = cap_of(t);
     state->query = pkvi_take(&top, (uint64_t)info->heads * info->head_dim * sizeof(float));
     state->gain = pkvi_take(&top, info->heads * sizeof(float));
-    state->lse = pkvi_take(&top, info->heads * sizeof(float));
     state->resident = pkvi_take(&top, (uint64_t)info->kv_heads * state->blocks * sizeof(uint32_t));
     state->swap = pkvi_take(&top, (uint64_t)info->kv_heads * state->cap * 2 * sizeof(int32_t));
     state->index =
@@ -271,8 +270,8 @@ static uint64_t lay_out_state(const struct pkvi_tier *t, const struct pkv_layer_
     *state = (struct pkv_recall_state){.slot_token = tokens, .slots = pages * PKV_PAGE_TOKENS};
     if (pkvi_hot_recalls(&t->config)) {
         end = lay_out_recall(t, info, end, state);
-        uint64_t *part[] = {&state->query,    &state->gain, &state->lse,
-                            &state->resident, &state->swap, &state->index};
+        uint64_t *part[] = {&state->query, &state->gain, &state->resident, &state->swap,
+                            &state->index};
         for (uint32_t i = 0; i < sizeof part / sizeof part[0]; i++) {
             *part[i] -= begin;
         }

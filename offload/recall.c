@@ -137,7 +137,7 @@ static bool asks_by_own(const struct pkvi_tier *t, uint32_t layer)
 
 /* Spans that lie behind one another, of sequences whose hot sets `views` show. */
 struct recall {
-    uint32_t layer, span_count, own, start;
+    uint32_t layer, span_count, start;
     pkv_addr views, spans;
 };
 
@@ -158,7 +158,6 @@ static enum pkv_status enqueue(struct pkvi_tier *t, const struct recall *r,
     predict.head_dim = info->head_dim;
     predict.pairs = info->rope_pairs;
     predict.halves = info->rope_halves;
-    predict.own = r->own;
     const struct pkv_args_recall recall = {
         .views = r->views,
         .spans = r->spans,
@@ -174,10 +173,9 @@ static enum pkv_status enqueue(struct pkvi_tier *t, const struct recall *r,
         .heads = info->heads,
         .kv_heads = info->kv_heads,
         .head_dim = info->head_dim,
-        .own = r->own,
         .start = r->start,
     };
-    PKV_TRY(pkvi_transfer_predict(t, &predict));
+    PKV_TRY(pkvi_transfer_predict(t, r->start ? NULL : &predict));
     return pkvi_transfer_recall(t, r->layer, &recall);
 }
 
@@ -218,7 +216,6 @@ enum pkv_status pkvi_recall_start(struct pkvi_tier *t, const struct pkvi_tier_ro
     const struct recall recall = {
         .layer = rows->layer,
         .span_count = 1,
-        .own = 1,
         .start = 1,
         .views = pkvi_hot_picked(t, rows->layer),
         .spans = rows->attend.spans + (uint64_t)span * sizeof(struct pkv_row_span),

@@ -222,7 +222,7 @@ enum pkv_status pkvi_transfer_predict(struct pkvi_tier *t, const struct pkv_args
         PKV_TRY(pkvi_event_record(t->queried, t->compute));
         PKV_TRY(await(t, PKVI_EDGE_QUERY_RECALL, t->recall, t->queried));
     }
-    return pkvi_launch(recall_stream(t), t->predict_kernel, args);
+    return args ? pkvi_launch(recall_stream(t), t->predict_kernel, args) : PKV_OK;
 }
 
 enum pkv_status pkvi_transfer_recall(struct pkvi_tier *t, uint32_t layer,

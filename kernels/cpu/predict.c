@@ -1,7 +1,8 @@
 /*
  * predict.c: what a query that is not there yet will attend to. 16 tokens at a time, the query
- * heads of a group share what is loaded of the index. Their exponentials give both p and the sum of
- * the chunk; the candidates are those above a bound that the largest of groups of tokens give.
+ * heads of a group share what is loaded of the index. Exponentials are taken once, from the largest
+ * score of the chunk; p weighs them when the sums of all chunks are there. The candidates are those
+ * above a bound that the largest of groups of tokens give.
  */
 #include <math.h>
 #include <string.h>
@@ -14,13 +15,6 @@
 #include "kernels/ref/predict.h"
 #include "runtime/base/thread.h"
 
-/* Scores count as at most so much above lse: exp() of that is a float, and above SUM_MOST. */
-#define HIGHEST 60.0f
-/* Sums of exp(score - lse) between which neither what is beyond HIGHEST nor what exp() takes for 0
- * matters. */
-#define SUM_LEAST 1e-9f
-#define SUM_MOST 1e25f
-
 /* Pages of the index that are fetched before they are read: a KV head's lie apart, and come from
  * memory. */
 #define AHEAD_PAGES 6u
@@ -32,8 +26,8 @@
 struct part {
     uint32_t first, heads;
     struct index_query query;
-    float unit[INDEX_DOT_HEADS], middle[INDEX_DOT_HEADS], lse[INDEX_DOT_HEADS];
-    float sum[INDEX_DOT_HEADS]; /* of exp(score - lse): what comes out of a chunk */
+    float unit[INDEX_DOT_HEADS], middle[INDEX_DOT_HEADS];
+    float largest[INDEX_DOT_HEADS]; /* what comes out of a chunk */
 };
 
 static const uint8_t *codes_of(const struct pkvi_predict_unit *unit, uint32_t token)
@@ -56,8 +50,6 @@ static void open_part(const struct pkvi_predict_unit *unit, uint32_t first, uint
         const struct pkvi_sketch sketch = pkvi_sketch_make(args, unit->span, unit->view, first + h);
         part->unit[h] = sketch.unit;
         part->middle[h] = sketch.middle;
-        part->lse[h] =
-            PKV_AT(const float, pkvi_recall_part(unit->view, args->state.lse))[first + h];
         part->query.sum[h] = 0;
         for (uint32_t i = 0; i < channels; i++) {
             part->query.sum[h] += sketch.code[i];
@@ -76,22 +68,28 @@ PKV_INLINE void fetch_codes(const uint8_t *codes, uint32_t groups)
     }
 }
 
-/* p of the chunk's tokens, or on top of what p is; bits and heads are constants. */
-PKV_INLINE void scan_of(const uint32_t bits, const uint32_t heads,
-                        const struct pkvi_predict_unit *unit, struct part *part, bool add, float *p)
+/* Where a query head's scores of token 0 are. */
+static float *score_of(const struct pkvi_predict_unit *unit, uint32_t head)
 {
-    const struct v16 one = v16_set1(1.0f), highest = v16_set1(HIGHEST);
-    const struct v16 share = v16_set1((float)unit->args->kv_heads / (float)unit->args->heads);
+    return unit->scratch.score + (uint64_t)head * unit->args->state.blocks * PKV_PAGE_TOKENS;
+}
+
+/* Scores of the chunk's tokens, and the largest; bits and heads are constants. */
+PKV_INLINE void scan_of(const uint32_t bits, const uint32_t heads,
+                        const struct pkvi_predict_unit *unit, struct part *part)
+{
     const uint32_t channels = unit->args->index.channels;
     const uint64_t step =
         (uint64_t)unit->args->kv_heads * pkvi_index_page_bytes(&unit->args->index);
     const uint8_t *page = codes_of(unit, unit->begin);
-    struct v16 sum[INDEX_DOT_HEADS];
+    struct v16 most[INDEX_DOT_HEADS];
+    float *score[INDEX_DOT_HEADS];
     for (uint32_t h = 0; h < heads; h++) {
-        sum[h] = v16_set1(0.0f);
+        most[h] = v16_set1(-INFINITY);
+        score[h] = score_of(unit, part->first + h);
     }
     for (uint32_t t = unit->begin; t < unit->end; t += V16_LANES) {
-        struct v16 dot[INDEX_DOT_HEADS], all = v16_set1(0.0f);
+        struct v16 dot[INDEX_DOT_HEADS];
         const uint8_t *codes = page + t % PKV_PAGE_TOKENS * 4;
         fetch_codes(t + AHEAD_PAGES * PKV_PAGE_TOKENS < unit->end ? codes + AHEAD_PAGES * step
                                                                   : codes,
@@ -99,76 +97,68 @@ PKV_INLINE void scan_of(const uint32_t bits, const uint32_t heads,
         index_dot(bits, heads, codes, &part->query, channels, dot);
         PKV_UNROLL
         for (uint32_t h = 0; h < heads; h++) {
-            const struct v16 score = v16_sub(dot[h], v16_set1(part->middle[h]));
-            const struct v16 x = v16_fma(score, v16_set1(part->unit[h]), v16_set1(-part->lse[h]));
-            const struct v16 e = v16_exp(v16_min(x, highest));
-            sum[h] = v16_add(sum[h], e);
-            all = v16_add(all, v16_min(e, one));
+            const struct v16 own =
+                v16_mul(v16_sub(dot[h], v16_set1(part->middle[h])), v16_set1(part->unit[h]));
+            most[h] = v16_max(most[h], own);
+            v16_store(score[h] + t, own);
         }
-        all = add ? v16_fma(all, share, v16_load(p + t)) : v16_mul(all, share);
-        v16_store(p + t, all);
         page += t % PKV_PAGE_TOKENS > 0 ? step : 0;
     }
     for (uint32_t h = 0; h < heads; h++) {
-        part->sum[h] = v16_sum(sum[h]);
+        part->largest[h] = v16_largest(most[h]);
     }
 }
 
 #define SCANS(X, bits) X(bits, 1) X(bits, 2) X(bits, 3) X(bits, 4)
 #define SCAN_FUNCTION(bits, heads)                                                                 \
-    static void scan_##bits##_##heads(const struct pkvi_predict_unit *unit, struct part *part,     \
-                                      bool add, float *p)                                          \
+    static void scan_##bits##_##heads(const struct pkvi_predict_unit *unit, struct part *part)     \
     {                                                                                              \
-        scan_of(bits, heads, unit, part, add, p);                                                  \
+        scan_of(bits, heads, unit, part);                                                          \
     }
 SCANS(SCAN_FUNCTION, 4)
 SCANS(SCAN_FUNCTION, 8)
 
-static void scan(const struct pkvi_predict_unit *unit, struct part *part, bool add, float *p)
+static void scan(const struct pkvi_predict_unit *unit, struct part *part)
 {
 #define SCAN_ENTRY(bits, heads) scan_##bits##_##heads,
-    static void (*const scans[2][INDEX_DOT_HEADS])(const struct pkvi_predict_unit *, struct part *,
-                                                   bool, float *) = {{SCANS(SCAN_ENTRY, 4)},
+    static void (*const scans[2][INDEX_DOT_HEADS])(const struct pkvi_predict_unit *,
+                                                   struct part *) = {{SCANS(SCAN_ENTRY, 4)},
                                                                      {SCANS(SCAN_ENTRY, 8)}};
-    scans[unit->args->index.bits == 8][part->heads - 1](unit, part, add, p);
+    scans[unit->args->index.bits == 8][part->heads - 1](unit, part);
 }
 
-/* Where lse says nothing about the scores of this chunk: from their own largest. */
-static void sum_again(const struct pkvi_predict_unit *unit, const struct part *part, uint32_t h,
-                      float *largest_out, float *sum_out)
-{
-    const uint32_t channels = unit->args->index.channels, bits = unit->args->index.bits;
-    struct v16 most = v16_set1(-INFINITY), sum = v16_set1(0.0f), dot[INDEX_DOT_HEADS];
-    for (uint32_t pass = 0; pass < 2; pass++) {
-        for (uint32_t t = unit->begin; t < unit->end; t += V16_LANES) {
-            if (bits == 8) {
-                index_dot(8, INDEX_DOT_HEADS, codes_of(unit, t), &part->query, channels, dot);
-            } else {
-                index_dot(4, INDEX_DOT_HEADS, codes_of(unit, t), &part->query, channels, dot);
-            }
-            const struct v16 score =
-                v16_mul(v16_sub(dot[h], v16_set1(part->middle[h])), v16_set1(part->unit[h]));
-            if (pass == 0) {
-                most = v16_max(most, score);
-            } else {
-                sum = v16_add(sum, v16_exp(v16_sub(score, v16_set1(*largest_out))));
-            }
-        }
-        *largest_out = v16_largest(most);
-    }
-    *sum_out = v16_sum(sum);
-}
-
-static void put_sums(const struct pkvi_predict_unit *unit, const struct part *part)
+/* exp(score - largest) in place of scores, and their sum. */
+static void exponentiate(const struct pkvi_predict_unit *unit, const struct part *part)
 {
     for (uint32_t h = 0; h < part->heads; h++) {
         const uint64_t at = (uint64_t)(part->first + h) * unit->chunks + unit->chunk;
-        float *largest = unit->scratch.largest + at, *sum = unit->scratch.sum + at;
-        if (part->sum[h] >= SUM_LEAST && part->sum[h] <= SUM_MOST) {
-            *largest = part->lse[h];
-            *sum = part->sum[h];
-        } else {
-            sum_again(unit, part, h, largest, sum);
+        const struct v16 largest = v16_set1(part->largest[h]);
+        float *score = score_of(unit, part->first + h);
+        struct v16 low = v16_set1(0.0f), high = low;
+        for (uint32_t t = unit->begin; t < unit->end; t += PKV_PAGE_TOKENS) {
+            const struct v16 a = v16_exp(v16_sub(v16_load(score + t), largest));
+            const struct v16 b = v16_exp(v16_sub(v16_load(score + t + V16_LANES), largest));
+            v16_store(score + t, a);
+            v16_store(score + t + V16_LANES, b);
+            low = v16_add(low, a);
+            high = v16_add(high, b);
+        }
+        unit->scratch.largest[at] = part->largest[h];
+        unit->scratch.sum[at] = v16_sum(v16_add(low, high));
+    }
+}
+
+/* p of the chunk's tokens. */
+static void weigh(const struct pkvi_predict_unit *unit, float *p)
+{
+    const uint32_t group = unit->args->heads / unit->args->kv_heads;
+    for (uint32_t h = 0; h < group; h++) {
+        const uint32_t head = unit->kv_head * group + h;
+        const struct v16 factor = v16_set1(pkvi_predict_factor(unit, head));
+        const float *score = score_of(unit, head);
+        for (uint32_t t = unit->begin; t < unit->end; t += V16_LANES) {
+            const struct v16 own = v16_load(score + t);
+            v16_store(p + t, h > 0 ? v16_fma(own, factor, v16_load(p + t)) : v16_mul(own, factor));
         }
     }
 }
@@ -311,32 +301,40 @@ static void choose(const struct pkvi_predict_unit *unit, const float *p)
     }
 }
 
-static void predict_chunk(void *context, uint32_t number, uint32_t worker)
+static void score_chunk(void *context, uint32_t number, uint32_t worker)
 {
     (void)worker;
     const struct pkv_args_predict *args = context;
     const struct pkvi_predict_unit unit = pkvi_predict_unit(args, number);
     const uint32_t group = args->heads / args->kv_heads;
-    if (unit.begin >= unit.end) {
-        return;
-    }
-    float *p = unit.scratch.p + (uint64_t)unit.kv_head * args->state.blocks * PKV_PAGE_TOKENS;
-    for (uint32_t done = 0; done < group; done += INDEX_DOT_HEADS) {
+    for (uint32_t done = 0; unit.begin < unit.end && done < group; done += INDEX_DOT_HEADS) {
         struct part part;
         const uint32_t left = group - done;
         open_part(&unit, unit.kv_head * group + done,
                   left < INDEX_DOT_HEADS ? left : INDEX_DOT_HEADS, &part);
-        scan(&unit, &part, done > 0, p);
-        put_sums(&unit, &part);
+        scan(&unit, &part);
+        exponentiate(&unit, &part);
     }
-    choose(&unit, p);
+}
+
+static void choose_chunk(void *context, uint32_t number, uint32_t worker)
+{
+    (void)worker;
+    const struct pkv_args_predict *args = context;
+    const struct pkvi_predict_unit unit = pkvi_predict_unit(args, number);
+    float *p = unit.scratch.p + (uint64_t)unit.kv_head * args->state.blocks * PKV_PAGE_TOKENS;
+    if (unit.begin < unit.end) {
+        weigh(&unit, p);
+        choose(&unit, p);
+    }
 }
 
 static enum pkv_status launch(void *native_stream, const void *args)
 {
     struct pkv_args_predict predict = *(const struct pkv_args_predict *)args;
-    pkvi_pool_run(((const struct pkvi_cpu_stream *)native_stream)->pool, predict_chunk, &predict,
-                  pkvi_predict_units(&predict));
+    struct pkvi_pool *pool = ((const struct pkvi_cpu_stream *)native_stream)->pool;
+    pkvi_pool_run(pool, score_chunk, &predict, pkvi_predict_units(&predict));
+    pkvi_pool_run(pool, choose_chunk, &predict, pkvi_predict_units(&predict));
     return PKV_OK;
 }
 

@@ -2,8 +2,9 @@
  * predict.cu: what a query that is not there yet will attend to; twin of kernels/ref/predict.c, its
  * codes to the bit. A block has a span, a KV head and a chunk of tokens; those behind the last
  * token leave at once. A lane has a token: a word of each of its warp's is one line of 128 bytes,
- * and all query heads of the group use it. The index is read once, the chunk's probabilities stay
- * in shared memory until its best are found.
+ * and all query heads of the group use it. Two kernels: one for log-sum-exp of every chunk, one for
+ * probabilities by that of all chunks, which stay in shared memory until the best are found; the
+ * index is read twice, the second time mostly from L2.
  */
 #include "kernels/cost.h"
 #include "kernels/cuda/recall.cuh"
@@ -54,8 +55,25 @@ static __device__ __forceinline__ float2 query_pair(const struct pkv_args_predic
                        __fadd_rn(__fmul_rn(a, table[1]), __fmul_rn(b, table[0])));
 }
 
+/* Log-sum-exp of a query head's scores, from the parts of all chunks. */
+static __device__ float lse_of(const struct pkvi_cuda_recall &recall, uint32_t head)
+{
+    const uint32_t used = (recall.tokens + PKV_PREDICT_CHUNK - 1) / PKV_PREDICT_CHUNK;
+    const float *largest = recall.largest + (uint64_t)head * recall.chunks;
+    const float *sum = recall.sum + (uint64_t)head * recall.chunks;
+    float most = largest[0], total = 0.0f;
+    for (uint32_t c = 1; c < used; c++) {
+        most = fmaxf(most, largest[c]);
+    }
+    for (uint32_t c = 0; c < used; c++) {
+        total += sum[c] * expf(largest[c] - most);
+    }
+    return most + logf(total);
+}
+
 /* By a warp. code: [PKV_INDEX_CHANNELS], 0 where there are no more channels. x: room for as many.
  */
+template <bool MEASURE>
 static __device__ void make_sketch(const struct pkv_args_predict &args,
                                    const struct pkvi_cuda_recall &recall, uint32_t kv_head,
                                    uint32_t head, uint32_t *x, int8_t *code, struct sketch *out)
@@ -91,7 +109,7 @@ static __device__ void make_sketch(const struct pkv_args_predict &args,
         sum += __shfl_xor_sync(PKV_WARP_ALL, sum, distance);
     }
     if (lane == 0) {
-        const float lse = pkvi_cuda_recall_part<const float>(recall, args.state.lse)[head];
+        const float lse = MEASURE ? 0.0f : lse_of(recall, head);
         const float middle = (float)sum * (args.index.bits == 8 ? 127.5f - 128.0f : 7.5f);
         *out = {unit, unit * LOG2E, -lse * LOG2E, middle};
     }
@@ -168,20 +186,25 @@ static __device__ __forceinline__ void put_tail(struct tail mine, float unit2, s
     }
 }
 
-/* Probability of a token for a query head, which also goes to the head's tail. */
-static __device__ __forceinline__ float add_token(const struct sketch &sketch, int32_t codes,
-                                                  struct tail *tail)
+static __device__ __forceinline__ void add_to_tail(const struct sketch &sketch, int32_t codes,
+                                                   struct tail *tail)
 {
     const float dot = __fsub_rn((float)codes, sketch.middle);
     const float apart = exp2f(-fabsf(dot - tail->most) * sketch.unit2);
     const bool more = dot > tail->most;
     tail->sum = __fmaf_rn(apart, more ? tail->sum : 1.0f, more ? 1.0f : tail->sum);
     tail->most = fmaxf(dot, tail->most);
-    return fminf(exp2f(__fmaf_rn(dot, sketch.unit2, sketch.shift2)), 1.0f);
 }
 
-/* Adds the probabilities of `heads` query heads to p, and leaves log-sum-exp in parts. */
-template <uint32_t BITS>
+/* Of a token, for a query head. */
+static __device__ __forceinline__ float probability(const struct sketch &sketch, int32_t codes)
+{
+    const float dot = __fsub_rn((float)codes, sketch.middle);
+    return exp2f(__fmaf_rn(dot, sketch.unit2, sketch.shift2));
+}
+
+/* MEASURE: log-sum-exp of `heads` query heads in parts; else adds their probabilities to p. */
+template <uint32_t BITS, bool MEASURE>
 static __device__ void score(const struct pkv_args_predict &args,
                              const struct pkvi_cuda_recall &recall, uint32_t count, uint32_t heads,
                              bool fresh, const int4 (*code)[CODES], const struct sketch *sketch,
@@ -216,19 +239,23 @@ static __device__ void score(const struct pkv_args_predict &args,
             }
             add_dots<keys>(key, code, first * keys / WORDS / 4, heads, dot);
         }
-        float sum = fresh ? 0.0f : p[i];
+        float sum = MEASURE || fresh ? 0.0f : p[i];
 #pragma unroll
         for (uint32_t h = 0; h < HEADS; h++) {
-            if (h < heads) {
-                sum = __fadd_rn(sum, add_token(sketch[h], dot[h], &mine[h]));
+            if (h < heads && MEASURE) {
+                add_to_tail(sketch[h], dot[h], &mine[h]);
+            } else if (h < heads) {
+                sum = __fadd_rn(sum, probability(sketch[h], dot[h]));
             }
         }
-        p[i] = sum;
+        if (!MEASURE) {
+            p[i] = sum;
+        }
         token = next;
     }
 #pragma unroll
     for (uint32_t h = 0; h < HEADS; h++) {
-        if (h < heads) {
+        if (h < heads && MEASURE) {
             put_tail(mine[h], sketch[h].unit2, part[h]);
         }
     }
@@ -254,13 +281,59 @@ static __device__ uint32_t keep_missing(const struct pkvi_cuda_recall &recall, f
 
 static_assert(HEADS * PKV_INDEX_CHANNELS <= PKV_SELECT_BINS, "queries are in the room of bins");
 
+/* Queries of the heads from `first` on, by a block. */
+template <bool MEASURE>
+static __device__ void make_sketches(const struct pkv_args_predict &args,
+                                     const struct pkvi_cuda_recall &recall, uint32_t first,
+                                     uint32_t heads, uint32_t *x, int4 (*code)[CODES],
+                                     struct sketch *sketch)
+{
+    for (uint32_t h = threadIdx.x / 32; h < heads; h += WARPS) {
+        make_sketch<MEASURE>(args, recall, blockIdx.y, first + h, x + h * PKV_INDEX_CHANNELS,
+                             (int8_t *)code[h], &sketch[h]);
+    }
+    __syncthreads();
+}
+
+template <uint32_t BITS>
+static __global__ void __launch_bounds__(THREADS, 2) measure(struct pkv_args_predict args)
+{
+    PKV_SHARED(int4, code, [HEADS][CODES]);
+    PKV_SHARED(struct sketch, sketch, [HEADS]);
+    PKV_SHARED(struct tail, part, [HEADS][WARPS]);
+    PKV_SHARED(uint32_t, x, [HEADS * PKV_INDEX_CHANNELS]);
+    const uint32_t chunk = blockIdx.x, kv_head = blockIdx.y, group = args.heads / args.kv_heads;
+    const struct pkvi_cuda_recall recall = pkvi_cuda_recall_of(args, blockIdx.z, kv_head);
+    const uint32_t begin = chunk * PKV_PREDICT_CHUNK;
+    if (begin >= recall.tokens) {
+        return;
+    }
+    const uint32_t count = min(recall.tokens - begin, PKV_PREDICT_CHUNK);
+    for (uint32_t first = 0; first < group; first += HEADS) {
+        const uint32_t heads = min(group - first, HEADS), head = kv_head * group + first;
+        make_sketches<true>(args, recall, head, heads, x, code, sketch);
+        score<BITS, true>(args, recall, count, heads, true, code, sketch, (float *)0, part);
+        __syncthreads();
+        if (threadIdx.x < heads) {
+            const struct sketch of = sketch[threadIdx.x];
+            struct tail all = part[threadIdx.x][0];
+            for (uint32_t w = 1; w < WARPS; w++) {
+                all = join(all, part[threadIdx.x][w], of.unit2);
+            }
+            const uint64_t at = (uint64_t)(head + threadIdx.x) * recall.chunks + chunk;
+            recall.largest[at] = __fmul_rn(of.unit, all.most);
+            recall.sum[at] = all.sum;
+        }
+        __syncthreads();
+    }
+}
+
 template <uint32_t BITS>
 static __global__ void __launch_bounds__(THREADS, 2) predict(struct pkv_args_predict args)
 {
     PKV_SHARED(float, p, [PKV_PREDICT_CHUNK]);
     PKV_SHARED(int4, code, [HEADS][CODES]);
     PKV_SHARED(struct sketch, sketch, [HEADS]);
-    PKV_SHARED(struct tail, part, [HEADS][WARPS]);
     PKV_SHARED(uint32_t, bins, [PKV_SELECT_BINS]); /* before: of a query head's channels */
     PKV_SHARED(uint32_t, counts, [WARPS]);
     PKV_SHARED(struct pkvi_cuda_select, found, [1]);
@@ -275,24 +348,10 @@ static __global__ void __launch_bounds__(THREADS, 2) predict(struct pkv_args_pre
     }
     const uint32_t count = min(recall.tokens - begin, PKV_PREDICT_CHUNK);
     for (uint32_t first = 0; first < group; first += HEADS) {
-        const uint32_t heads = min(group - first, HEADS), head = kv_head * group + first;
-        for (uint32_t h = warp; h < heads; h += WARPS) {
-            make_sketch(args, recall, kv_head, head + h, bins + h * PKV_INDEX_CHANNELS,
-                        (int8_t *)code[h], &sketch[h]);
-        }
-        __syncthreads();
-        score<BITS>(args, recall, count, heads, first == 0, code, sketch, p, part);
-        __syncthreads();
-        if (threadIdx.x < heads) {
-            const struct sketch of = sketch[threadIdx.x];
-            struct tail all = part[threadIdx.x][0];
-            for (uint32_t w = 1; w < WARPS; w++) {
-                all = join(all, part[threadIdx.x][w], of.unit2);
-            }
-            const uint64_t at = (uint64_t)(head + threadIdx.x) * recall.chunks + chunk;
-            recall.largest[at] = __fmul_rn(of.unit, all.most);
-            recall.sum[at] = all.sum;
-        }
+        const uint32_t heads = min(group - first, HEADS);
+        make_sketches<false>(args, recall, kv_head * group + first, heads, bins, code, sketch);
+        score<BITS, false>(args, recall, count, heads, first == 0, code, sketch, p,
+                           (struct tail(*)[WARPS])0);
         __syncthreads();
     }
     const float share = (float)args.kv_heads / (float)args.heads;
@@ -325,8 +384,10 @@ static enum pkv_status launch(void *native_stream, const void *arguments)
         return PKV_OK;
     }
     if (args->index.bits == 8) {
+        PKV_LAUNCH((measure<8>), grid, THREADS, 0, pkvi_cuda_native(native_stream), *args);
         PKV_LAUNCH((predict<8>), grid, THREADS, 0, pkvi_cuda_native(native_stream), *args);
     } else {
+        PKV_LAUNCH((measure<4>), grid, THREADS, 0, pkvi_cuda_native(native_stream), *args);
         PKV_LAUNCH((predict<4>), grid, THREADS, 0, pkvi_cuda_native(native_stream), *args);
     }
     return pkvi_cuda_check(cudaGetLastError(), "launch of predict");

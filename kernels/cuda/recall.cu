@@ -39,30 +39,6 @@ static __device__ struct unit unit_of(const struct pkv_args_recall &args, uint32
     return unit;
 }
 
-/* Of the scores of each query head, a warp each. */
-static __device__ void merge_lse(const struct pkv_args_recall &args, const struct unit &unit)
-{
-    const uint32_t lane = threadIdx.x % 32, group = args.heads / args.kv_heads;
-    for (uint32_t i = threadIdx.x / 32; i < group; i += WARPS) {
-        const uint32_t head = unit.kv_head * group + i;
-        const float *largest = unit.recall.largest + (uint64_t)head * unit.recall.chunks;
-        const float *sum = unit.recall.sum + (uint64_t)head * unit.recall.chunks;
-        float most = -INFINITY, total = 0.0f;
-        for (uint32_t c = lane; c < unit.chunks; c += 32) {
-            most = fmaxf(most, largest[c]);
-        }
-        most = pkvi_cuda_warp_max(most);
-        for (uint32_t c = lane; c < unit.chunks; c += 32) {
-            total += sum[c] * expf(largest[c] - most);
-        }
-        total = pkvi_cuda_warp_sum(total);
-        if (lane == 0) {
-            float *lse = pkvi_cuda_recall_part<float>(unit.recall, args.state.lse);
-            lse[head] = unit.chunks > 0 ? most + logf(total) : 0.0f;
-        }
-    }
-}
-
 static __device__ void start(const struct pkv_args_recall &args, const struct unit &unit)
 {
     for (uint32_t i = threadIdx.x; i < args.state.blocks; i += THREADS) {
@@ -220,7 +196,6 @@ static __global__ void __launch_bounds__(THREADS, 2) recall(struct pkv_args_reca
          number += gridDim.x) {
         const struct unit unit = unit_of(args, number);
         uint32_t count = 0;
-        merge_lse(args, unit);
         if (args.start) {
             start(args, unit);
         } else {

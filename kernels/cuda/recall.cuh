@@ -39,22 +39,21 @@ pkvi_cuda_recall_of(const ARGS &args, uint32_t span, uint32_t kv_head)
     struct pkvi_cuda_recall recall;
     recall.span = PKV_AT(const struct pkv_row_span, args.spans) + span;
     recall.view = PKV_AT(const struct pkv_kv_view, args.views) + recall.span->view;
-    const uint32_t end = recall.span->first_position + (args.own ? recall.span->rows - 1 : 0);
-    recall.tokens = end / PKV_PAGE_TOKENS * PKV_PAGE_TOKENS;
+    recall.tokens = recall.span->first_position / PKV_PAGE_TOKENS * PKV_PAGE_TOKENS;
     recall.ring = recall.view->key_shift + state.slots;
     recall.chunks = (context + PKV_PREDICT_CHUNK - 1) / PKV_PREDICT_CHUNK;
     recall.resident =
         pkvi_cuda_recall_part<uint32_t>(recall, state.resident) + (uint64_t)kv_head * state.blocks;
-    const uint64_t p = (uint64_t)args.kv_heads * context,
-                   sums = (uint64_t)args.heads * recall.chunks;
+    const uint64_t p = (uint64_t)args.kv_heads * context, score = (uint64_t)args.heads * context;
+    const uint64_t sums = (uint64_t)args.heads * recall.chunks;
     const uint64_t best = (uint64_t)args.kv_heads * recall.chunks * state.cap;
-    const uint64_t at = span * ((p + 2 * best + 2 * sums + 15) / 16 * 16);
+    const uint64_t at = span * ((p + 2 * best + score + 2 * sums + 15) / 16 * 16);
     const uint64_t mine = (uint64_t)kv_head * recall.chunks * state.cap;
     float *words = PKV_AT(float, args.scratch) + at;
     recall.p = words + (uint64_t)kv_head * context;
     recall.best = words + p + mine;
     recall.best_token = PKV_AT(int32_t, args.scratch) + at + p + best + mine;
-    recall.largest = words + p + 2 * best;
+    recall.largest = words + p + 2 * best + score;
     recall.sum = recall.largest + sums;
     return recall;
 }

@@ -22,30 +22,25 @@ static int32_t dot(const struct pkv_index *index, const uint8_t *page, uint32_t 
     return sum;
 }
 
-/* Adds the probabilities of one query head to those of its KV head. */
-static void score_head(const struct pkvi_predict_unit *unit, uint32_t head, float *p)
+/* exp(score - largest) of one query head. */
+static void score_head(const struct pkvi_predict_unit *unit, uint32_t head)
 {
     const struct pkv_args_predict *args = unit->args;
     const struct pkvi_sketch sketch = pkvi_sketch_make(args, unit->span, unit->view, head);
     const uint32_t page_bytes = pkvi_index_page_bytes(&args->index);
     const uint8_t *pages = PKV_AT(const uint8_t, pkvi_recall_part(unit->view, args->state.index)) +
                            unit->kv_head * page_bytes;
-    const float lse = PKV_AT(const float, pkvi_recall_part(unit->view, args->state.lse))[head];
-    const float share = (float)args->kv_heads / (float)args->heads;
+    float *score = unit->scratch.score + (uint64_t)head * args->state.blocks * PKV_PAGE_TOKENS;
     float largest = -INFINITY, sum = 0.0f;
-    for (uint32_t pass = 0; pass < 2; pass++) {
-        for (uint32_t t = unit->begin; t < unit->end; t++) {
-            const uint8_t *page =
-                pages + (uint64_t)(t / PKV_PAGE_TOKENS) * args->kv_heads * page_bytes;
-            const int32_t product = dot(&args->index, page, t % PKV_PAGE_TOKENS, sketch.code);
-            const float score = sketch.unit * ((float)product - sketch.middle);
-            if (pass == 0) {
-                largest = fmaxf(largest, score);
-                p[t] += share * fminf(expf(score - lse), 1.0f);
-            } else {
-                sum += expf(score - largest);
-            }
-        }
+    for (uint32_t t = unit->begin; t < unit->end; t++) {
+        const uint8_t *page = pages + (uint64_t)(t / PKV_PAGE_TOKENS) * args->kv_heads * page_bytes;
+        const int32_t product = dot(&args->index, page, t % PKV_PAGE_TOKENS, sketch.code);
+        score[t] = sketch.unit * ((float)product - sketch.middle);
+        largest = fmaxf(largest, score[t]);
+    }
+    for (uint32_t t = unit->begin; t < unit->end; t++) {
+        score[t] = expf(score[t] - largest);
+        sum += score[t];
     }
     unit->scratch.largest[head * unit->chunks + unit->chunk] = largest;
     unit->scratch.sum[head * unit->chunks + unit->chunk] = sum;
@@ -75,19 +70,34 @@ static void choose(const struct pkvi_predict_unit *unit, const float *p)
     }
 }
 
-static void predict_chunk(void *context, uint32_t number, uint32_t worker)
+static void score_chunk(void *context, uint32_t number, uint32_t worker)
 {
     (void)worker;
     const struct pkv_args_predict *args = context;
     const struct pkvi_predict_unit unit = pkvi_predict_unit(args, number);
     const uint32_t group = args->heads / args->kv_heads, first = unit.kv_head * group;
+    for (uint32_t head = first; unit.begin < unit.end && head < first + group; head++) {
+        score_head(&unit, head);
+    }
+}
+
+static void choose_chunk(void *context, uint32_t number, uint32_t worker)
+{
+    (void)worker;
+    const struct pkv_args_predict *args = context;
+    const struct pkvi_predict_unit unit = pkvi_predict_unit(args, number);
+    const uint32_t group = args->heads / args->kv_heads, first = unit.kv_head * group;
+    const uint64_t tokens = args->state.blocks * PKV_PAGE_TOKENS;
     if (unit.begin >= unit.end) {
         return;
     }
-    float *p = unit.scratch.p + (uint64_t)unit.kv_head * args->state.blocks * PKV_PAGE_TOKENS;
+    float *p = unit.scratch.p + unit.kv_head * tokens;
     memset(p + unit.begin, 0, (unit.end - unit.begin) * sizeof *p);
     for (uint32_t head = first; head < first + group; head++) {
-        score_head(&unit, head, p);
+        const float factor = pkvi_predict_factor(&unit, head);
+        for (uint32_t t = unit.begin; t < unit.end; t++) {
+            p[t] += factor * unit.scratch.score[head * tokens + t];
+        }
     }
     choose(&unit, p);
 }
@@ -95,8 +105,9 @@ static void predict_chunk(void *context, uint32_t number, uint32_t worker)
 static enum pkv_status launch(void *native_stream, const void *args)
 {
     struct pkv_args_predict predict = *(const struct pkv_args_predict *)args;
-    pkvi_pool_run(((const struct pkvi_cpu_stream *)native_stream)->pool, predict_chunk, &predict,
-                  pkvi_predict_units(&predict));
+    struct pkvi_pool *pool = ((const struct pkvi_cpu_stream *)native_stream)->pool;
+    pkvi_pool_run(pool, score_chunk, &predict, pkvi_predict_units(&predict));
+    pkvi_pool_run(pool, choose_chunk, &predict, pkvi_predict_units(&predict));
     return PKV_OK;
 }
 

@@ -71,4 +71,22 @@ static inline struct pkvi_sketch pkvi_sketch_make(const struct pkv_args_predict 
     return sketch;
 }
 
+/* What exp(score - the largest of the unit's chunk) counts in p: once all chunks have their sums.
+ */
+static inline float pkvi_predict_factor(const struct pkvi_predict_unit *unit, uint32_t head)
+{
+    const uint32_t used = pkvi_recall_chunks(pkvi_indexed_tokens(unit->span));
+    const float *largest = unit->scratch.largest + (uint64_t)head * unit->chunks;
+    const float *sum = unit->scratch.sum + (uint64_t)head * unit->chunks;
+    float most = largest[0], total = 0.0f;
+    for (uint32_t c = 1; c < used; c++) {
+        most = fmaxf(most, largest[c]);
+    }
+    for (uint32_t c = 0; c < used; c++) {
+        total += sum[c] * expf(largest[c] - most);
+    }
+    return expf(largest[unit->chunk] - most) / total * (float)unit->args->kv_heads /
+           (float)unit->args->heads;
+}
+
 #endif

@@ -27,7 +27,7 @@ static struct work work_of(const struct pkv_args_recall *args, uint32_t span, ui
     w.view = PKV_AT(const struct pkv_kv_view, args->views) + w.span->view;
     w.scratch = pkvi_recall_scratch(args->scratch, span, state, args->heads, args->kv_heads);
     w.chunks = pkvi_recall_chunks(state->blocks * PKV_PAGE_TOKENS);
-    w.tokens = pkvi_indexed_tokens(w.span, args->own);
+    w.tokens = pkvi_indexed_tokens(w.span);
     w.chunks_used = pkvi_recall_chunks(w.tokens);
     w.key = PKV_AT(float, w.view->score) + (uint64_t)kv_head * w.view->score_stride;
     w.token = PKV_AT(int32_t, pkvi_recall_part(w.view, state->slot_token)) +
@@ -37,25 +37,6 @@ static struct work work_of(const struct pkv_args_recall *args, uint32_t span, ui
     w.swap =
         PKV_AT(int32_t, pkvi_recall_part(w.view, state->swap)) + (uint64_t)kv_head * state->cap * 2;
     return w;
-}
-
-static void merge_lse(const struct work *w)
-{
-    const struct pkv_args_recall *args = w->args;
-    const uint32_t group = args->heads / args->kv_heads;
-    float *lse = PKV_AT(float, pkvi_recall_part(w->view, args->state.lse));
-    for (uint32_t head = w->kv_head * group; head < (w->kv_head + 1) * group; head++) {
-        const float *largest = w->scratch.largest + head * w->chunks;
-        const float *sum = w->scratch.sum + head * w->chunks;
-        float most = -INFINITY, total = 0.0f;
-        for (uint32_t c = 0; c < w->chunks_used; c++) {
-            most = fmaxf(most, largest[c]);
-        }
-        for (uint32_t c = 0; c < w->chunks_used; c++) {
-            total += sum[c] * expf(largest[c] - most);
-        }
-        lse[head] = w->chunks_used > 0 ? most + logf(total) : 0.0f;
-    }
 }
 
 static void mark(const struct work *w, int32_t token, bool here)
@@ -221,7 +202,6 @@ static void recall_head(void *context, uint32_t unit, uint32_t worker)
     const struct pkv_args_recall *args = context;
     const struct work w = work_of(args, unit / args->kv_heads, unit % args->kv_heads);
     uint32_t count = 0;
-    merge_lse(&w);
     if (args->start) {
         start(&w);
     } else {

@@ -21,5 +21,5 @@ PKV_POLICY(prevstep) = {
                .index_bits = 4,
                .recall_share = 0.005f,
                .recall_least = 8,
-               .hysteresis = 1.0f},
+               .hysteresis = 0.1f},
 };

@@ -20,7 +20,7 @@ struct shape {
     uint32_t slots, first_key[9], sinks, cap;
     uint32_t levels; /* keys and probabilities take so many values; 0: any */
     float decay, hysteresis;
-    bool own, start;
+    bool start;
 };
 
 struct recall_case {
@@ -41,7 +41,7 @@ struct recall_case {
 static uint32_t tokens_of(const struct recall_case *c, uint32_t span)
 {
     const struct pkv_row_span *at = &c->spans[span];
-    return (at->first_position + (c->shape->own ? at->rows - 1 : 0)) / 32 * 32;
+    return at->first_position / 32 * 32;
 }
 
 static uint32_t chunks_of(uint32_t tokens)
@@ -131,7 +131,6 @@ static void fill_state(struct recall_case *c, uint32_t span, struct pkvt_rng *rn
     const struct pkv_recall_state *state = &c->args.state;
     const uint32_t view = c->spans[span].view;
     float *key = pkvt_recall_now(&c->memory, view, 0);
-    float *lse = pkvt_recall_now(&c->memory, view, state->lse);
     int32_t *token = pkvt_recall_now(&c->memory, view, state->slot_token);
     uint32_t *resident = pkvt_recall_now(&c->memory, view, state->resident);
     memcpy(token, hot->token, (uint64_t)s->kv_heads * s->slots * sizeof *token);
@@ -147,9 +146,6 @@ static void fill_state(struct recall_case *c, uint32_t span, struct pkvt_rng *rn
                 words[t / 32] |= 1u << t % 32;
             }
         }
-    }
-    for (uint32_t i = 0; i < s->heads; i++) {
-        lse[i] = 17.0f;
     }
 }
 
@@ -213,7 +209,6 @@ static void open_args(struct recall_case *c)
         .heads = s->heads,
         .kv_heads = s->kv_heads,
         .head_dim = s->head_dim,
-        .own = s->own,
         .start = s->start,
     };
     c->blocks = pkvt_alloc(SPANS * c->args.blocks_stride * sizeof *c->blocks);
@@ -377,25 +372,6 @@ static void model_start(struct recall_case *c, uint32_t span, uint32_t h)
            0xff, state->cap * 8);
 }
 
-static void model_lse(const struct recall_case *c, uint32_t span, uint32_t head)
-{
-    const uint32_t view = c->spans[span].view, chunks = chunks_of(c->args.state.blocks * 32);
-    const struct pkvi_recall_scratch scratch = scratch_of(c, span);
-    float *before = pkvt_recall_before(&c->memory, view, c->args.state.lse);
-    const float *now = pkvt_recall_now(&c->memory, view, c->args.state.lse);
-    double sum = 0, want = 0; /* of nothing */
-    for (uint32_t i = 0; i < chunks_of(tokens_of(c, span)); i++) {
-        sum += scratch.sum[head * chunks + i] * exp(scratch.largest[head * chunks + i]);
-        want = log(sum);
-    }
-    const double allowed = pkvt_tolerance(PKVT_EPS_F32, chunks, fmax(8, fabs(want)));
-    if (!(fabs(now[head] - want) <= allowed)) {
-        fail_msg("span %u head %u: lse %.9g, want %.9g within %.3g", span, head, (double)now[head],
-                 want, allowed);
-    }
-    before[head] = now[head];
-}
-
 /* Entries of slots: the token's own, and nothing but them. */
 static void check_entries(const struct recall_case *c, uint32_t span)
 {
@@ -430,9 +406,6 @@ static void check(struct recall_case *c)
             } else {
                 model_head(c, span, h);
             }
-        }
-        for (uint32_t h = 0; h < s->heads; h++) {
-            model_lse(c, span, h);
         }
         check_entries(c, span);
     }
@@ -476,38 +449,38 @@ static void check_alone(struct recall_case *c, uint32_t cpu, const uint8_t *init
 }
 
 static const struct shape shapes[] = {
-    {PKV_KV_F16, 9, 3, 64, 500, 1, 416, 96, {0, 32, 75}, 4, 8, 0, 0.9f, 1.0f, false, false},
-    {PKV_KV_F16, 9, 3, 64, 500, 40, 416, 96, {0, 32, 95}, 0, 30, 0, 0.9f, 1.5f, true, false},
-    {PKV_KV_F16, 4, 1, 16, 700, 1, 640, 128, {0}, 4, 500, 0, 0.9f, 0.01f, false, false},
-    {PKV_KV_F16, 4, 1, 16, 700, 1, 640, 128, {0}, 4, 128, 0, 0.9f, 0.01f, false, false},
-    {PKV_KV_F16, 2, 2, 32, 640, 1, 640, 64, {0, 10}, 0, 1, 20, 0.75f, 0.5f, false, false},
+    {PKV_KV_F16, 9, 3, 64, 500, 1, 416, 96, {0, 32, 75}, 4, 8, 0, 0.9f, 1.0f, false},
+    {PKV_KV_F16, 9, 3, 64, 500, 40, 416, 96, {0, 32, 95}, 0, 30, 0, 0.9f, 1.5f, false},
+    {PKV_KV_F16, 4, 1, 16, 700, 1, 640, 128, {0}, 4, 500, 0, 0.9f, 0.01f, false},
+    {PKV_KV_F16, 4, 1, 16, 700, 1, 640, 128, {0}, 4, 128, 0, 0.9f, 0.01f, false},
+    {PKV_KV_F16, 2, 2, 32, 640, 1, 640, 64, {0, 10}, 0, 1, 20, 0.75f, 0.5f, false},
     /* all alike: the first slots go, the earliest tokens come; or nothing */
-    {PKV_KV_F16, 2, 2, 32, 900, 1, 832, 64, {0, 10}, 3, 25, 1, 0.5f, 0.5f, false, false},
-    {PKV_KV_F16, 2, 2, 32, 900, 1, 832, 64, {0, 10}, 3, 25, 1, 1.0f, 0.5f, false, false},
-    {PKV_KV_F16, 2, 2, 32, 900, 1, 832, 64, {0, 10}, 3, 25, 4, 0.5f, 0.5f, true, false},
-    {PKV_KV_F16, 2, 2, 32, 900, 9, 832, 320, {0, 10}, 3, 100, 3, 0.5f, 0.25f, false, false},
+    {PKV_KV_F16, 2, 2, 32, 900, 1, 832, 64, {0, 10}, 3, 25, 1, 0.5f, 0.5f, false},
+    {PKV_KV_F16, 2, 2, 32, 900, 1, 832, 64, {0, 10}, 3, 25, 1, 1.0f, 0.5f, false},
+    {PKV_KV_F16, 2, 2, 32, 900, 1, 832, 64, {0, 10}, 3, 25, 4, 0.5f, 0.5f, false},
+    {PKV_KV_F16, 2, 2, 32, 900, 9, 832, 320, {0, 10}, 3, 100, 3, 0.5f, 0.25f, false},
     /* nothing but sinks; no slot; nothing missing */
-    {PKV_KV_F16, 3, 3, 32, 300, 1, 256, 64, {0, 32, 63}, 64, 8, 0, 0.9f, 1.0f, false, false},
-    {PKV_KV_F16, 3, 3, 32, 300, 1, 256, 64, {64, 64, 60}, 0, 8, 0, 0.9f, 0.1f, false, false},
-    {PKV_KV_F16, 3, 3, 32, 200, 1, 128, 64, {0, 64, 0}, 2, 70, 0, 0.9f, 0.1f, false, false},
-    {PKV_KV_F16, 3, 1, 32, 140, 1, 64, 32, {0}, 2, 8, 0, 0.9f, 0.1f, false, false},
+    {PKV_KV_F16, 3, 3, 32, 300, 1, 256, 64, {0, 32, 63}, 64, 8, 0, 0.9f, 1.0f, false},
+    {PKV_KV_F16, 3, 3, 32, 300, 1, 256, 64, {64, 64, 60}, 0, 8, 0, 0.9f, 0.1f, false},
+    {PKV_KV_F16, 3, 3, 32, 200, 1, 128, 64, {0, 64, 0}, 2, 70, 0, 0.9f, 0.1f, false},
+    {PKV_KV_F16, 3, 1, 32, 140, 1, 64, 32, {0}, 2, 8, 0, 0.9f, 0.1f, false},
     /* formats */
-    {PKV_KV_Q8_0, 6, 2, 64, 500, 33, 448, 64, {0, 31}, 4, 20, 0, 0.9f, 1.0f, true, false},
-    {PKV_KV_BF16, 2, 2, 96, 450, 1, 384, 64, {0, 31}, 4, 20, 0, 0.8f, 1.0f, false, false},
-    {PKV_KV_F32, 5, 1, 10, 450, 1, 384, 96, {0}, 4, 20, 0, 0.9f, 0.1f, false, false},
+    {PKV_KV_Q8_0, 6, 2, 64, 500, 33, 448, 64, {0, 31}, 4, 20, 0, 0.9f, 1.0f, false},
+    {PKV_KV_BF16, 2, 2, 96, 450, 1, 384, 64, {0, 31}, 4, 20, 0, 0.8f, 1.0f, false},
+    {PKV_KV_F32, 5, 1, 10, 450, 1, 384, 96, {0}, 4, 20, 0, 0.9f, 0.1f, false},
     /* chunks */
-    {PKV_KV_F16, 2, 1, 16, 4128, 1, 4096, 64, {0}, 4, 40, 0, 0.9f, 0.1f, false, false},
-    {PKV_KV_F16, 4, 2, 16, 8350, 1, 8256, 320, {0, 300}, 4, 60, 0, 0.9f, 0.1f, false, false},
-    {PKV_KV_F16, 4, 2, 16, 8350, 40, 8192, 320, {0, 9}, 4, 60, 12, 0.5f, 0.5f, true, false},
-    {PKV_KV_F16, 4, 2, 16, 4200, 1, 4160, 320, {0, 9}, 4, 1024, 900, 0.5f, 0.5f, false, false},
+    {PKV_KV_F16, 2, 1, 16, 4128, 1, 4096, 64, {0}, 4, 40, 0, 0.9f, 0.1f, false},
+    {PKV_KV_F16, 4, 2, 16, 8350, 1, 8256, 320, {0, 300}, 4, 60, 0, 0.9f, 0.1f, false},
+    {PKV_KV_F16, 4, 2, 16, 8350, 40, 8192, 320, {0, 9}, 4, 60, 12, 0.5f, 0.5f, false},
+    {PKV_KV_F16, 4, 2, 16, 4200, 1, 4160, 320, {0, 9}, 4, 1024, 900, 0.5f, 0.5f, false},
     /* many slots */
-    {PKV_KV_F16, 2, 1, 16, 2500, 1, 2432, 1184, {0}, 4, 70, 0, 0.9f, 0.01f, false, false},
-    {PKV_KV_F16, 2, 1, 16, 2500, 1, 2432, 1184, {5}, 4, 70, 9, 0.5f, 0.25f, false, false},
+    {PKV_KV_F16, 2, 1, 16, 2500, 1, 2432, 1184, {0}, 4, 70, 0, 0.9f, 0.01f, false},
+    {PKV_KV_F16, 2, 1, 16, 2500, 1, 2432, 1184, {5}, 4, 70, 9, 0.5f, 0.25f, false},
     /* more heads than CUDA has blocks */
-    {PKV_KV_F16, 9, 9, 16, 300, 1, 256, 64, {0, 32, 63, 64, 5}, 2, 8, 0, 0.9f, 0.5f, false, false},
+    {PKV_KV_F16, 9, 9, 16, 300, 1, 256, 64, {0, 32, 63, 64, 5}, 2, 8, 0, 0.9f, 0.5f, false},
     /* the start */
-    {PKV_KV_F16, 9, 3, 64, 500, 1, 416, 96, {0, 32, 75}, 4, 8, 0, 0.9f, 1.0f, false, true},
-    {PKV_KV_F16, 4, 2, 16, 8350, 40, 8192, 320, {0, 320}, 4, 60, 12, 0.5f, 0.5f, true, true},
+    {PKV_KV_F16, 9, 3, 64, 500, 1, 416, 96, {0, 32, 75}, 4, 8, 0, 0.9f, 1.0f, true},
+    {PKV_KV_F16, 4, 2, 16, 8350, 40, 8192, 320, {0, 320}, 4, 60, 12, 0.5f, 0.5f, true},
 };
 
 static void test_recall__every_variant_and_shape__as_sorted(void **state)

@@ -21,7 +21,6 @@ void pkvt_recall_case_open(struct pkvt_recall_case *c)
     state->slot_token = place(&at, kv_heads * state->slots);
     state->query = place(&at, (uint64_t)c->heads * c->head_dim);
     state->gain = place(&at, c->heads);
-    state->lse = place(&at, c->heads);
     state->resident = place(&at, kv_heads * state->blocks);
     state->swap = place(&at, kv_heads * state->cap * 2);
     state->index = place(&at, kv_heads * state->blocks * c->index_page_bytes / 4);
@@ -71,12 +70,12 @@ void pkvt_recall_case_assert_same(const struct pkvt_recall_case *c)
         if (c->memory[i] != c->before[i]) {
             fail_msg(
                 "byte %lu of view %lu is %02x, was %02x; slot_token is at %lu, query %lu, gain "
-                "%lu, lse %lu, resident %lu, swap %lu, index %lu",
+                "%lu, resident %lu, swap %lu, index %lu",
                 (unsigned long)(i % c->view_bytes), (unsigned long)(i / c->view_bytes),
                 c->memory[i], c->before[i], (unsigned long)c->state.slot_token,
                 (unsigned long)c->state.query, (unsigned long)c->state.gain,
-                (unsigned long)c->state.lse, (unsigned long)c->state.resident,
-                (unsigned long)c->state.swap, (unsigned long)c->state.index);
+                (unsigned long)c->state.resident, (unsigned long)c->state.swap,
+                (unsigned long)c->state.index);
         }
     }
 }
