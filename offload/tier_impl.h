@@ -342,8 +342,8 @@ enum pkv_status pkvi_transfer_append(struct pkvi_tier *tier, const struct pkvi_t
 /* Entries into slots: of a prompt, of the ring. */
 enum pkv_status pkvi_transfer_place(struct pkvi_tier *tier, const struct pkv_args_place *args);
 enum pkv_status pkvi_transfer_compete(struct pkvi_tier *tier, const struct pkv_args_compete *args);
-/* On RECALL, once COMPUTE has made the query (NULL: that alone); then entries from host blocks to slots. COMPUTE
- * waits for those of a layer. */
+/* On RECALL, once COMPUTE has made the query (NULL: that alone); then entries from host blocks to
+ * slots. COMPUTE waits for those of a layer. */
 enum pkv_status pkvi_transfer_predict(struct pkvi_tier *tier, const struct pkv_args_predict *args);
 enum pkv_status pkvi_transfer_recall(struct pkvi_tier *tier, uint32_t layer,
                                      const struct pkv_args_recall *args);
