@@ -173,7 +173,8 @@ static void measure_tables(struct pkvi_tier *t)
     sizes->check_bytes = config->check_steps > 0 ? sizes->check_bytes : 0;
     sizes->carry_bytes = pkvi_aligned(sizes->carry_bytes);
     t->recall_check_bytes = config->check_steps > 0 ? pkvi_aligned(t->recall_check_bytes) : 0;
-    sizes->upload_bytes = sizes->tables_bytes + sizes->check_bytes + t->recall_check_bytes;
+    sizes->upload_bytes = sizes->tables_bytes + sizes->check_bytes + t->recall_check_bytes +
+                          pkvi_aligned(pkvi_recall_count_bytes(t));
 }
 
 static enum pkv_status measure_host(struct pkvi_tier *t)

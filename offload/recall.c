@@ -242,3 +242,25 @@ enum pkv_status pkvi_recall_attended(struct pkvi_tier *t, const struct pkvi_tier
     }
     return pkvi_copies_flush(&copies);
 }
+
+enum pkv_status pkvi_recall_end(struct pkvi_tier *t)
+{
+    struct pkvi_copies copies = {.tier = t, .stream = t->compute};
+    PKV_TRY(
+        pkvi_copies_add(&copies, t->recall_returned, t->recall_count, pkvi_recall_count_bytes(t)));
+    return pkvi_copies_flush(&copies);
+}
+
+void pkvi_recall_report(struct pkvi_tier *t, struct pkv_kv_report *report)
+{
+    const uint32_t *count = (const uint32_t *)(uintptr_t)t->recall_returned;
+    for (uint32_t l = 0; l < t->config.layers; l++) {
+        const struct pkvi_tier_layer *layer = &t->layer[l];
+        for (uint32_t h = 0; layer->global && h < layer->info.kv_heads; h++) {
+            const uint32_t entries = count[l * t->staging_head_pages + h];
+            report->recalled_entries += entries;
+            report->recalled_bytes +=
+                (uint64_t)entries * pkvi_kv_entry_bytes(t->config.kv_type, layer->info.head_dim);
+        }
+    }
+}

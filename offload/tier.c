@@ -218,6 +218,7 @@ static enum pkv_status open_memory(struct pkvi_tier *t)
     PKV_TRY(pkvi_mem_alloc(t->device, PKV_MEM_PINNED, sizes->upload_bytes, &t->upload));
     t->check.result = t->upload + sizes->tables_bytes;
     t->check.returned = t->check.result + sizes->check_bytes;
+    t->recall_returned = t->check.returned + t->recall_check_bytes;
     pkvi_mem_touch(t->device, t->payload, payload);
     pkvi_mem_touch(t->device, t->tables, sizes->tables_bytes);
     lay_out(t);
@@ -626,6 +627,7 @@ enum pkv_status pkvi_tier_end(struct pkvi_tier *t)
         seq->placing = false;
     }
     t->check.chosen = false;
+    PKV_TRY(t->recalls ? pkvi_recall_end(t) : PKV_OK);
     return t->config.host ? pkvi_transfer_store_pass(t) : PKV_OK;
 }
 
@@ -676,6 +678,9 @@ void pkvi_tier_report(struct pkvi_tier *t, struct pkv_kv_report *report_out)
     *report_out = t->report;
     report_out->device_bytes_most = t->sizes.device_bytes;
     report_out->page_bytes = t->unit_bytes;
+    if (t->recalls) {
+        pkvi_recall_report(t, report_out);
+    }
     report_out->pages_used = t->pages.count - t->pages.free_count;
     for (uint32_t s = 0; s < t->slots; s++) {
         for (uint32_t l = 0; t->seq[s].share != PKVI_NO_PLACE && l < t->config.layers; l++) {

@@ -147,20 +147,21 @@ struct pkvi_tier {
     /* device memory */
     pkv_addr payload, tables; /* the two allocations */
     pkv_addr pool, staging, buffer, carry;
-    pkv_addr views;          /* struct pkv_kv_view [layers][slots] */
-    pkv_addr table;          /* pkv_addr [slots][blocks_max][row_entries] */
-    pkv_addr picked_views;   /* struct pkv_kv_view [layers][slots], of sequences that pick */
-    pkv_addr hot_table;      /* pkv_addr [slots][hot_entries]: pages by key */
-    pkv_addr first_keys;     /* u32 [slots][row_entries] */
-    pkv_addr least_keys;     /* u32 [row_entries] */
-    pkv_addr block_table;    /* pkv_addr [slots][global layers][blocks_max] */
-    pkv_addr hot_state;      /* [config.sequences] */
-    pkv_addr scores;         /* f32 [lanes][global layers, if it sums][most kv_heads][context] */
-    pkv_addr lse;            /* f32 [step_rows][most heads] */
-    pkv_addr score_scratch;  /* of SCORE or PLACE */
-    pkv_addr recall_scratch; /* of PREDICT and RECALL */
-    pkv_addr recall_count;   /* u32 [layers][most kv_heads]: entries brought so far */
-    pkv_addr staging_tables; /* pkv_addr [layers][slot][tile pages][kv_heads] */
+    pkv_addr views;           /* struct pkv_kv_view [layers][slots] */
+    pkv_addr table;           /* pkv_addr [slots][blocks_max][row_entries] */
+    pkv_addr picked_views;    /* struct pkv_kv_view [layers][slots], of sequences that pick */
+    pkv_addr hot_table;       /* pkv_addr [slots][hot_entries]: pages by key */
+    pkv_addr first_keys;      /* u32 [slots][row_entries] */
+    pkv_addr least_keys;      /* u32 [row_entries] */
+    pkv_addr block_table;     /* pkv_addr [slots][global layers][blocks_max] */
+    pkv_addr hot_state;       /* [config.sequences] */
+    pkv_addr scores;          /* f32 [lanes][global layers, if it sums][most kv_heads][context] */
+    pkv_addr lse;             /* f32 [step_rows][most heads] */
+    pkv_addr score_scratch;   /* of SCORE or PLACE */
+    pkv_addr recall_scratch;  /* of PREDICT and RECALL */
+    pkv_addr recall_count;    /* u32 [layers][most kv_heads]: entries brought so far */
+    pkv_addr recall_returned; /* pinned: the same, as of the last pass that has ended */
+    pkv_addr staging_tables;  /* pkv_addr [layers][slot][tile pages][kv_heads] */
     uint64_t staging_table_bytes; /* of a layer: both slots, the widest layer's heads */
     /* pinned: the same, for the host to write */
     pkv_addr upload;
@@ -299,6 +300,10 @@ enum pkv_status pkvi_recall_attended(struct pkvi_tier *tier, const struct pkvi_t
 /* Slots of a layer were filled anew: by the last row of this span. */
 enum pkv_status pkvi_recall_start(struct pkvi_tier *tier, const struct pkvi_tier_rows *rows,
                                   uint32_t span);
+/* A pass ends: what was brought so far comes back with it. Into a report, as of the last one that
+ * has ended on the device. */
+enum pkv_status pkvi_recall_end(struct pkvi_tier *tier);
+void pkvi_recall_report(struct pkvi_tier *tier, struct pkv_kv_report *report_out);
 /* Device table of host blocks: those before the ring. */
 void pkvi_recall_write_blocks(struct pkvi_tier *tier, uint32_t seq, uint32_t layer, uint32_t first,
                               uint32_t end);

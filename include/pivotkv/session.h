@@ -101,6 +101,7 @@ struct pkv_kv_report {
     /* Of a sample of the tiles, some in every pass: their bytes, the time of their copies, and how
      * long kernels had nothing to do but wait for them (the exposed part). */
     uint64_t sampled_tiles, sampled_bytes, sampled_load_ns, sampled_wait_ns;
+    uint64_t recalled_entries, recalled_bytes; /* of slots that took an entry which was missing */
     /* Of kv_check_steps: attentions checked, those whose bits differed, and the least share of the
      * softmax mass of a head that lay in what was attended to (1 under the policy full). */
     uint64_t checks, check_differences;

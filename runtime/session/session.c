@@ -640,6 +640,7 @@ void pkv_session_close(struct pkv_session *s)
 
 void pkv_session_kv_report(struct pkv_session *session, struct pkv_kv_report *report_out)
 {
+    (void)pkvi_session_wait(session); // some figures come back with the pass
     pkvi_tier_report(session->tier, report_out);
     report_out->device_bytes_most += session->work_bytes;
 }

@@ -34,6 +34,7 @@ void pkvt_engine_open(struct pkvt_engine *engine, const char *path,
     engine->config.kv_budget_bytes = options->budget_bytes;
     engine->config.kv_recent = options->recent ? options->recent : engine->config.kv_recent;
     engine->config.kv_resident = options->resident;
+    engine->config.calibration = options->calibration;
     engine->config.prompt_rows = options->prompt_rows;
     engine->config.parked_sequences = options->parked;
     engine->config.kv_check_steps = options->check_steps;

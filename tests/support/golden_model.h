@@ -27,6 +27,7 @@ struct pkvt_engine_options {
     uint64_t budget_bytes;                                       /* not 0: policy full, or */
     const char *policy;                                          /* this one, of hot sets */
     uint32_t recent, prompt_rows, parked, check_steps;           /* of it; 0 = default */
+    const struct pkv_calibration *calibration;                   /* NULL = the session's own */
     enum pkv_full_resident resident;
     enum pkv_schedule schedule;
     uint64_t seed;         /* of the schedule */

@@ -375,7 +375,7 @@ static void test_saved__hot_set__goes_on_bit_for_bit(void **state)
     (void)state;
     static float want[HOT_STEPS * VOCAB], got[HOT_STEPS * VOCAB];
     static int32_t before[8000], after[8000];
-    static const char *const policies[] = {"pivot-norecall", "snapkv", "h2o", "window"};
+    static const char *const policies[] = {"pivot-norecall", "pivot", "snapkv", "h2o", "window"};
     for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
         struct pkvt_engine engine, other;
         struct pkv_seq *seq = NULL, *parked = NULL;
