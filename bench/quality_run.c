@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "pivotkv/impl/policy_ops.h"
+#include "runtime/cli/calibration.h"
 
 #define LOGIT_BYTES_MOST ((uint64_t)64 << 20) /* read back in one step */
 #define STEP_ROWS 512u
@@ -64,6 +65,11 @@ bool quality_open(struct quality *q)
         !pkvi_engine_load(&q->engine) ||
         !told(pkv_session_open(q->engine.model, &config, &q->reference))) {
         return false;
+    }
+    for (uint32_t a = 0; a < q->arm_count && !q->engine.calibration; a++) {
+        if (q->arm[a].policy && pkv_policy_recalls(q->arm[a].policy)) {
+            q->engine.calibration = pkvi_cli_calibration_get(&q->engine, &q->options);
+        }
     }
     const uint64_t one = (uint64_t)q->tokens_most * q->engine.model_info.vocab * sizeof(float);
     const uint64_t all = (uint64_t)q->fed * q->engine.model_info.vocab * sizeof(float);
@@ -248,6 +254,7 @@ static struct pkv_session_config arm_config(const struct quality *q, struct qual
         policy->budget = q->slots_of->budget;
         config.policy = policy;
     }
+    config.calibration = q->engine.calibration;
     config.kv_pyramid = arm->pyramid;
     config.kv_layer_weights = arm->layer_weights;
     config.kv_recent_ratio = arm->policy ? (float)arm->recent_ratio : 0.0f;

@@ -47,6 +47,11 @@ const char *pkv_policy_name(const struct pkv_policy_ops *policy)
     return policy->name;
 }
 
+bool pkv_policy_recalls(const struct pkv_policy_ops *policy)
+{
+    return !policy->prune && policy->recipe.query != PKV_QUERY_NONE;
+}
+
 const char *pkv_policy_source(const struct pkv_policy_ops *policy)
 {
     return policy->source;

@@ -3,6 +3,8 @@
 #ifndef PIVOTKV_POLICY_H
 #define PIVOTKV_POLICY_H
 
+#include <stdbool.h>
+
 #include "pivotkv/types.h"
 
 #ifdef __cplusplus
@@ -28,6 +30,9 @@ PKV_API const struct pkv_policy_ops *pkv_policy_find(const char *name);
 /* The i-th; NULL beyond the last. */
 PKV_API const struct pkv_policy_ops *pkv_policy_at(uint32_t i);
 PKV_API const char *pkv_policy_name(const struct pkv_policy_ops *policy);
+/* Does it bring entries back that were not chosen? Then it asks for a calibration (calibration.h).
+ */
+PKV_API bool pkv_policy_recalls(const struct pkv_policy_ops *policy);
 /* The paper it comes from. */
 PKV_API const char *pkv_policy_source(const struct pkv_policy_ops *policy);
 

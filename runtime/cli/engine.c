@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/cli/calibration.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/number.h"
 
@@ -452,6 +453,10 @@ bool pkvi_engine_open_session(struct pkvi_engine *engine, const struct pkvi_engi
     if (!pkvi_engine_load(engine)) {
         return false;
     }
+    if (config->policy && pkv_policy_recalls(config->policy)) {
+        engine->calibration = pkvi_cli_calibration_get(engine, options);
+        config->calibration = engine->calibration;
+    }
     const enum pkv_status status = pkv_session_open(engine->model, config, &engine->session);
     if (status != PKV_OK) {
         say_no_session(engine, options, room, config, status);
@@ -468,6 +473,7 @@ void pkvi_engine_close(struct pkvi_engine *engine)
         pkv_model_close(engine->model);
     }
     pkv_device_close(engine->device);
+    pkv_calibration_close(engine->calibration);
     free(engine->layer_weights);
     pkvi_engine_close_text(engine);
     *engine = (struct pkvi_engine){0};

@@ -63,8 +63,9 @@ struct pkvi_engine {
     struct pkv_model_info model_info;
     struct pkv_session *session;
     struct pkv_memory_plan plan;
-    uint32_t context_tokens; /* of the session */
-    double *layer_weights;   /* of --pyramid file:PATH; NULL = none */
+    uint32_t context_tokens;             /* of the session */
+    struct pkv_calibration *calibration; /* of the model, where a policy asks for it; NULL: none */
+    double *layer_weights;               /* of --pyramid file:PATH; NULL = none */
     uint64_t load_ns;
 };
 

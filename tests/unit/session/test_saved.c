@@ -379,7 +379,7 @@ static void test_saved__hot_set__goes_on_bit_for_bit(void **state)
     for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
         struct pkvt_engine engine, other;
         struct pkv_seq *seq = NULL, *parked = NULL;
-        open_hot(&engine, policies[p], 104 * 1024);
+        open_hot(&engine, policies[p], 112 * 1024);
         seq = hot_sequence(&engine);
         const uint32_t slots = slots_of(seq, before);
         assert_true(slots >= 4);
@@ -387,7 +387,7 @@ static void test_saved__hot_set__goes_on_bit_for_bit(void **state)
         steps(&engine, seq, HOT_TOKENS, HOT_TOKENS + HOT_STEPS, want);
         pkvt_engine_close(&engine);
 
-        open_hot(&other, policies[p], 104 * 1024);
+        open_hot(&other, policies[p], 112 * 1024);
         assert_ok(load(&other, path, &seq));
         assert_int_equal(slots_of(seq, after), slots);
         assert_memory_equal(before, after, slots * sizeof *before);
