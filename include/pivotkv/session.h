@@ -73,7 +73,7 @@ struct pkv_memory_line {
     const char *where; /* "device", "pinned", "pageable" */
     uint64_t bytes;
 };
-#define PKV_PLAN_LINES 18u
+#define PKV_PLAN_LINES 20u
 /* Where every byte would live. asked <= available, or the plan says so. */
 struct pkv_memory_plan {
     struct pkv_memory_line line[PKV_PLAN_LINES];

@@ -550,6 +550,10 @@ void pkvi_engine_say_kv(const struct pkvi_engine *engine)
                       load_gbps(&report), wait_seconds(&report),
                       (unsigned long long)report.sampled_tiles);
     }
+    if (report.recalled_entries > 0) {
+        pkvi_say_note("recalled %llu entries, %s", (unsigned long long)report.recalled_entries,
+                      pkvi_size_text(report.recalled_bytes).text);
+    }
     if (report.checks > 0) {
         pkvi_say_note(
             "checked  %llu attentions again from host memory: %llu differ, least coverage "
@@ -565,16 +569,18 @@ static void record_tier(const struct pkvi_engine *engine, struct pkvi_record *re
     pkv_session_kv_report(engine->session, &report);
     pkvi_record_set(
         record, "kv_tier",
-        json_pack(
-            "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:f}", "stored_bytes",
-            (json_int_t)report.stored_bytes, "loaded_bytes", (json_int_t)report.loaded_bytes,
-            "loaded_tiles", (json_int_t)report.loaded_tiles, "late_stores",
-            (json_int_t)report.late_stores, "pages_most", (json_int_t)report.pages_most,
-            "device_bytes_most", (json_int_t)report.device_bytes_most, "streamed_layers",
-            (json_int_t)report.streamed_layers, "sampled_tiles", (json_int_t)report.sampled_tiles,
-            "load_gbps", load_gbps(&report), "wait_s", wait_seconds(&report), "checks",
-            (json_int_t)report.checks, "check_differences", (json_int_t)report.check_differences,
-            "check_least_coverage", report.check_least_coverage));
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:f}",
+                  "recalled_entries", (json_int_t)report.recalled_entries, "recalled_bytes",
+                  (json_int_t)report.recalled_bytes, "stored_bytes",
+                  (json_int_t)report.stored_bytes, "loaded_bytes", (json_int_t)report.loaded_bytes,
+                  "loaded_tiles", (json_int_t)report.loaded_tiles, "late_stores",
+                  (json_int_t)report.late_stores, "pages_most", (json_int_t)report.pages_most,
+                  "device_bytes_most", (json_int_t)report.device_bytes_most, "streamed_layers",
+                  (json_int_t)report.streamed_layers, "sampled_tiles",
+                  (json_int_t)report.sampled_tiles, "load_gbps", load_gbps(&report), "wait_s",
+                  wait_seconds(&report), "checks", (json_int_t)report.checks, "check_differences",
+                  (json_int_t)report.check_differences, "check_least_coverage",
+                  report.check_least_coverage));
 }
 
 void pkvi_engine_record(const struct pkvi_engine *engine, const struct pkvi_engine_options *options,

@@ -456,8 +456,12 @@ static void fill_lines(const struct pkv_session *s, struct pkv_memory_plan *plan
     rows += s->lane[PKVI_LANE_STEP] == s->lane[PKVI_LANE_PROMPT] ? 0 : s->config.step_rows;
     const uint64_t hidden = rows * s->model->info.width * sizeof(float);
     plan_line(plan, "K and V, global layers", "device", tier->pool_bytes);
-    plan_line(plan, pkvi_session_prunes(s) ? "scores of entries" : "keys and tokens of hot sets",
+    plan_line(plan,
+              pkvi_session_prunes(s)   ? "scores of entries"
+              : s->rehearsal_bytes > 0 ? "index, keys and tokens of hot sets"
+                                       : "keys and tokens of hot sets",
               "device", tier->hot_bytes);
+    plan_line(plan, "rows of Wq for rehearsal", "device", s->rehearsal_bytes);
     plan_line(plan, "scores of a prompt's tokens", "device", tier->score_bytes);
     plan_line(plan, "K and V, sliding layers (window and ring)", "device", tier->ring_bytes);
     plan_line(plan, "K and V, staging tiles", "device", tier->staging_bytes);
@@ -496,7 +500,8 @@ static enum pkv_status fill_plan(struct pkv_session *s, struct pkv_memory_plan *
     // Weights that are loaded already no longer count as free.
     const uint64_t weights = s->model->weights_bytes, loaded = s->model->loaded ? weights : 0;
     const struct pkvi_tier_sizes *tier = &s->tier_sizes;
-    plan->device_asked_bytes = weights + s->work_bytes + tier->device_bytes;
+    const uint64_t work = s->work_bytes + s->rehearsal_bytes;
+    plan->device_asked_bytes = weights + work + tier->device_bytes;
     plan->device_available_bytes = loaded + device.memory_free_bytes;
     plan->pinned_asked_bytes =
         s->pinned_bytes + tier->upload_bytes + tier->host_bytes + tier->parked_bytes;
@@ -510,7 +515,7 @@ static enum pkv_status fill_plan(struct pkv_session *s, struct pkv_memory_plan *
     if (limit > 0 && kv_bytes(s) > limit) {
         return refuse_kv(s, limit, "the limit for them");
     }
-    const uint64_t other = weights - loaded + s->work_bytes + tier->device_bytes - kv_bytes(s) +
+    const uint64_t other = weights - loaded + work + tier->device_bytes - kv_bytes(s) +
                            (one_memory ? plan->pinned_asked_bytes : 0);
     if (other + kv_bytes(s) > free_bytes) {
         return refuse_kv(s, free_bytes > other ? free_bytes - other : 0, "the device");
@@ -642,7 +647,7 @@ void pkv_session_kv_report(struct pkv_session *session, struct pkv_kv_report *re
 {
     (void)pkvi_session_wait(session); // some figures come back with the pass
     pkvi_tier_report(session->tier, report_out);
-    report_out->device_bytes_most += session->work_bytes;
+    report_out->device_bytes_most += session->work_bytes + session->rehearsal_bytes;
 }
 
 enum pkv_status pkv_session_layer_report(struct pkv_session *session, uint32_t layer,
