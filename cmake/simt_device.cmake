@@ -52,6 +52,13 @@ pkv_add_simt_program(simt_product plain tests/simt/test_product.c tests/simt/cud
     ${PKV_SIMT_PRODUCT})
 target_link_options(simt_product PRIVATE ${PKV_SIMT_COUNTED})
 pkv_add_simt_test(simt.product $<TARGET_FILE:simt_product> in_order:0)
+# Rehearsal and recall by CUDA kernels, all else by the CPU's.
+pkv_add_simt_program(simt_product_recall plain tests/simt/test_product.c tests/simt/cuda_device.c
+    tests/simt/host_kernels.c ${PKV_SIMT_PRODUCT})
+target_compile_definitions(simt_product_recall PRIVATE PKVT_HOST_REST=1)
+target_compile_options(simt_product_recall PRIVATE -Wno-unused-function) # models that it leaves out
+target_link_options(simt_product_recall PRIVATE ${PKV_SIMT_COUNTED} -Wl,--wrap=pkvi_cuda_kernel)
+pkv_add_simt_test(simt.product_recall $<TARGET_FILE:simt_product_recall> in_order:0)
 math(EXPR timeout "${PKV_TEST_TIMEOUT} * 6")
 # Fewer of them in the builds that look at every access, with the device's own files under ASan.
 foreach(build asan check)

@@ -1,7 +1,8 @@
 /*
  * host_kernels.c: the CPU kernels of the KV tier on a CUDA stream, in its order: for tests of edges
- * between streams, to which it does not matter who computes. Linked with
- * -Wl,--wrap=pkvi_cuda_kernel.
+ * between streams, to which it does not matter who computes. With PKVT_HOST_REST those of every
+ * operation but recall's and the hot set's, which then have to do exactly as on the CPU device.
+ * Linked with -Wl,--wrap=pkvi_cuda_kernel.
  */
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "runtime/base/thread.h"
 
 const struct pkv_kernel *__wrap_pkvi_cuda_kernel(uint32_t op);
+const struct pkv_kernel *__real_pkvi_cuda_kernel(uint32_t op);
 
 struct call {
     const struct pkv_kernel *kernel;
@@ -48,9 +50,24 @@ static enum pkv_status enqueue(uint32_t op, void *native_stream, const void *arg
     return pkvi_cuda_check(cudaLaunchHostFunc(native->stream, run, call), "cudaLaunchHostFunc");
 }
 
+#ifdef PKVT_HOST_REST
+#define OPERATIONS(X)                                                                              \
+    X(PKV_OP_EMBED, embed)                                                                         \
+    X(PKV_OP_NORM, norm)                                                                           \
+    X(PKV_OP_QUANTIZE, quantize)                                                                   \
+    X(PKV_OP_LINEAR, linear)                                                                       \
+    X(PKV_OP_GLU, glu)                                                                             \
+    X(PKV_OP_ROPE_TABLE, rope_table)                                                               \
+    X(PKV_OP_ROPE, rope)                                                                           \
+    X(PKV_OP_APPEND, append)                                                                       \
+    X(PKV_OP_ATTEND, attend)                                                                       \
+    X(PKV_OP_SOFTCAP, softcap)                                                                     \
+    X(PKV_OP_SCORE, score)
+#else
 #define OPERATIONS(X)                                                                              \
     X(PKV_OP_APPEND, append)                                                                       \
     X(PKV_OP_ATTEND, attend)
+#endif
 
 #define LAUNCH(op, name)                                                                           \
     static enum pkv_status launch_##name(void *native_stream, const void *args)                    \
@@ -64,5 +81,12 @@ static const struct pkv_kernel kernels[PKV_OP_COUNT] = {OPERATIONS(KERNEL)};
 
 const struct pkv_kernel *__wrap_pkvi_cuda_kernel(uint32_t op)
 {
-    return op < PKV_OP_COUNT && kernels[op].launch ? &kernels[op] : NULL;
+    if (op < PKV_OP_COUNT && kernels[op].launch) {
+        return &kernels[op];
+    }
+#ifdef PKVT_HOST_REST
+    return __real_pkvi_cuda_kernel(op);
+#else
+    return NULL;
+#endif
 }
