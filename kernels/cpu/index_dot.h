@@ -13,7 +13,8 @@
 /* Codes of queries, four channels a word. */
 struct index_query {
     int32_t quad[PKV_INDEX_CHANNELS / 4][INDEX_DOT_HEADS];
-    int32_t sum[INDEX_DOT_HEADS]; /* of all codes of a query */
+    int32_t sum[INDEX_DOT_HEADS];   /* of all codes of a query */
+    int32_t begin[INDEX_DOT_HEADS]; /* what a sum of products begins with */
 };
 
 /* Bytes from one group of channels of a page to the next. */
@@ -29,7 +30,7 @@ PKV_INLINE void index_dot(const uint32_t bits, const uint32_t heads, const uint8
     const __m512i low = _mm512_set1_epi8(15);
     const uint32_t quads = channels / 4;
     for (uint32_t h = 0; h < heads; h++) {
-        sum[h] = _mm512_setzero_si512();
+        sum[h] = _mm512_set1_epi32(query->begin[h]);
     }
     for (uint32_t j = 0; j < quads; j += 8 / bits) {
         const __m512i all = _mm512_loadu_si512(codes);
@@ -129,7 +130,7 @@ PKV_INLINE void index_dot(const uint32_t bits, const uint32_t heads, const uint8
 {
     __m256i sum[INDEX_DOT_HEADS][2];
     for (uint32_t h = 0; h < heads; h++) {
-        sum[h][0] = sum[h][1] = _mm256_setzero_si256();
+        sum[h][0] = sum[h][1] = _mm256_set1_epi32(query->begin[h]);
     }
     const uint32_t groups = channels * bits / 32;
     uint32_t g = 0;
@@ -161,7 +162,7 @@ PKV_INLINE void index_dot(const uint32_t bits, const uint32_t heads, const uint8
     const uint8x16_t low = vdupq_n_u8(15), top = vdupq_n_u8(128);
     for (uint32_t h = 0; h < heads; h++) {
         for (uint32_t r = 0; r < 4; r++) {
-            sum[h][r] = vdupq_n_s32(bits == 8 ? 128 * query->sum[h] : 0);
+            sum[h][r] = vdupq_n_s32(query->begin[h] + (bits == 8 ? 128 * query->sum[h] : 0));
         }
     }
     for (uint32_t j = 0; j < channels / 4; j += 8 / bits) {

@@ -22,12 +22,25 @@
 #define GROUPS 1024u /* of tokens that share a largest p, at most; a power of 2 */
 #define FEW 128u     /* candidates that are sorted by comparing all with all */
 
-/* Up to INDEX_DOT_HEADS query heads of a unit. */
+#define STRETCH 256u     /* tokens whose products wait for the largest of them */
+#define LOWEST (-126.0f) /* bits: exp() of less counts as this one's */
+#define ROOM 80.0f       /* bits that a score may be above what exponentials are taken from */
+#define LOG2E 1.4426950408889634
+
+/*
+ * Up to INDEX_DOT_HEADS query heads of a unit. score = unit * (product - rest): the middle of the
+ * codes but for a half is in the product.
+ */
 struct part {
     uint32_t first, heads;
     struct index_query query;
-    float unit[INDEX_DOT_HEADS], middle[INDEX_DOT_HEADS];
-    float largest[INDEX_DOT_HEADS]; /* what comes out of a chunk */
+    float unit[INDEX_DOT_HEADS], rest[INDEX_DOT_HEADS];
+    float bits[INDEX_DOT_HEADS]; /* of a product: unit * log2(e) */
+    float top[INDEX_DOT_HEADS];  /* product that exponentials are taken from */
+    float sum[INDEX_DOT_HEADS];  /* of exponentials */
+    /* of a stretch: */
+    float product[INDEX_DOT_HEADS][STRETCH];
+    float most[INDEX_DOT_HEADS]; /* the largest of them */
 };
 
 static const uint8_t *codes_of(const struct pkvi_predict_unit *unit, uint32_t token)
@@ -49,7 +62,11 @@ static void open_part(const struct pkvi_predict_unit *unit, uint32_t first, uint
     for (uint32_t h = 0; h < heads; h++) {
         const struct pkvi_sketch sketch = pkvi_sketch_make(args, unit->span, unit->view, first + h);
         part->unit[h] = sketch.unit;
-        part->middle[h] = sketch.middle;
+        const float middle = floorf(sketch.middle);
+        part->query.begin[h] = -(int32_t)middle;
+        part->rest[h] = sketch.middle - middle;
+        part->bits[h] = (float)(LOG2E * (double)sketch.unit);
+        part->sum[h] = 0.0f;
         part->query.sum[h] = 0;
         for (uint32_t i = 0; i < channels; i++) {
             part->query.sum[h] += sketch.code[i];
@@ -74,21 +91,20 @@ static float *score_of(const struct pkvi_predict_unit *unit, uint32_t head)
     return unit->scratch.score + (uint64_t)head * unit->args->state.blocks * PKV_PAGE_TOKENS;
 }
 
-/* Scores of the chunk's tokens, and the largest; bits and heads are constants. */
+/* Products of the tokens [begin, end), and the largest; bits and heads are constants. */
 PKV_INLINE void scan_of(const uint32_t bits, const uint32_t heads,
-                        const struct pkvi_predict_unit *unit, struct part *part)
+                        const struct pkvi_predict_unit *unit, uint32_t begin, uint32_t end,
+                        struct part *part)
 {
     const uint32_t channels = unit->args->index.channels;
     const uint64_t step =
         (uint64_t)unit->args->kv_heads * pkvi_index_page_bytes(&unit->args->index);
-    const uint8_t *page = codes_of(unit, unit->begin);
+    const uint8_t *page = codes_of(unit, begin);
     struct v16 most[INDEX_DOT_HEADS];
-    float *score[INDEX_DOT_HEADS];
     for (uint32_t h = 0; h < heads; h++) {
         most[h] = v16_set1(-INFINITY);
-        score[h] = score_of(unit, part->first + h);
     }
-    for (uint32_t t = unit->begin; t < unit->end; t += V16_LANES) {
+    for (uint32_t t = begin; t < end; t += V16_LANES) {
         struct v16 dot[INDEX_DOT_HEADS];
         const uint8_t *codes = page + t % PKV_PAGE_TOKENS * 4;
         fetch_codes(t + AHEAD_PAGES * PKV_PAGE_TOKENS < unit->end ? codes + AHEAD_PAGES * step
@@ -97,84 +113,134 @@ PKV_INLINE void scan_of(const uint32_t bits, const uint32_t heads,
         index_dot(bits, heads, codes, &part->query, channels, dot);
         PKV_UNROLL
         for (uint32_t h = 0; h < heads; h++) {
-            const struct v16 own =
-                v16_mul(v16_sub(dot[h], v16_set1(part->middle[h])), v16_set1(part->unit[h]));
-            most[h] = v16_max(most[h], own);
-            v16_store(score[h] + t, own);
+            most[h] = v16_max(most[h], dot[h]);
+            v16_store(part->product[h] + t - begin, dot[h]);
         }
         page += t % PKV_PAGE_TOKENS > 0 ? step : 0;
     }
     for (uint32_t h = 0; h < heads; h++) {
-        part->largest[h] = v16_largest(most[h]);
+        part->most[h] = v16_largest(most[h]);
     }
 }
 
 #define SCANS(X, bits) X(bits, 1) X(bits, 2) X(bits, 3) X(bits, 4)
 #define SCAN_FUNCTION(bits, heads)                                                                 \
-    static void scan_##bits##_##heads(const struct pkvi_predict_unit *unit, struct part *part)     \
+    static void scan_##bits##_##heads(const struct pkvi_predict_unit *unit, uint32_t begin,        \
+                                      uint32_t end, struct part *part)                             \
     {                                                                                              \
-        scan_of(bits, heads, unit, part);                                                          \
+        scan_of(bits, heads, unit, begin, end, part);                                              \
     }
 SCANS(SCAN_FUNCTION, 4)
 SCANS(SCAN_FUNCTION, 8)
 
-static void scan(const struct pkvi_predict_unit *unit, struct part *part)
+static void scan(const struct pkvi_predict_unit *unit, uint32_t begin, uint32_t end,
+                 struct part *part)
 {
 #define SCAN_ENTRY(bits, heads) scan_##bits##_##heads,
-    static void (*const scans[2][INDEX_DOT_HEADS])(const struct pkvi_predict_unit *,
-                                                   struct part *) = {{SCANS(SCAN_ENTRY, 4)},
-                                                                     {SCANS(SCAN_ENTRY, 8)}};
-    scans[unit->args->index.bits == 8][part->heads - 1](unit, part);
+    static void (*const scans[2][INDEX_DOT_HEADS])(const struct pkvi_predict_unit *, uint32_t,
+                                                   uint32_t, struct part *) = {
+        {SCANS(SCAN_ENTRY, 4)}, {SCANS(SCAN_ENTRY, 8)}};
+    scans[unit->args->index.bits == 8][part->heads - 1](unit, begin, end, part);
 }
 
-/* exp(score - largest) in place of scores, and their sum. */
-static void exponentiate(const struct pkvi_predict_unit *unit, const struct part *part)
+/* A larger product to take exponentials from: for what is there already too, in two halves, as each
+ * exponential may be far above the new top. */
+static void raise_top(const struct pkvi_predict_unit *unit, struct part *part, uint32_t h,
+                      uint32_t begin)
 {
+    float *e = score_of(unit, part->first + h);
+    if (begin > unit->begin) {
+        const float half = exp2f(0.5f * (part->top[h] - part->most[h]) * part->bits[h]);
+        for (uint32_t t = unit->begin; t < begin; t++) {
+            e[t] = e[t] * half * half;
+        }
+        part->sum[h] = part->sum[h] * half * half;
+    }
+    part->top[h] = part->most[h];
+}
+
+/* exp(score - that of the top) of a stretch, and their sum. */
+static void exponentiate(const struct pkvi_predict_unit *unit, struct part *part, uint32_t h,
+                         uint32_t begin, uint32_t end)
+{
+    if (begin == unit->begin || (part->most[h] - part->top[h]) * part->bits[h] > ROOM) {
+        raise_top(unit, part, h, begin);
+    }
+    const struct v16 bits = v16_set1(part->bits[h]), lowest = v16_set1(LOWEST);
+    const struct v16 shift = v16_set1(-part->bits[h] * part->top[h]);
+    float *e = score_of(unit, part->first + h);
+    struct v16 low = v16_set1(0.0f), high = low;
+    for (uint32_t t = begin; t < end; t += PKV_PAGE_TOKENS) {
+        const float *product = part->product[h] + t - begin;
+        const struct v16 a = v16_fma(v16_load(product), bits, shift);
+        const struct v16 b = v16_fma(v16_load(product + V16_LANES), bits, shift);
+        const struct v16 exp_a = v16_exp2(v16_max(a, lowest));
+        const struct v16 exp_b = v16_exp2(v16_max(b, lowest));
+        v16_store(e + t, exp_a);
+        v16_store(e + t + V16_LANES, exp_b);
+        low = v16_add(low, exp_a);
+        high = v16_add(high, exp_b);
+    }
+    part->sum[h] += v16_sum(v16_add(low, high));
+}
+
+static void score_part(const struct pkvi_predict_unit *unit, struct part *part)
+{
+    for (uint32_t t = unit->begin; t < unit->end; t += STRETCH) {
+        const uint32_t end = t + STRETCH < unit->end ? t + STRETCH : unit->end;
+        scan(unit, t, end, part);
+        for (uint32_t h = 0; h < part->heads; h++) {
+            exponentiate(unit, part, h, t, end);
+        }
+    }
     for (uint32_t h = 0; h < part->heads; h++) {
         const uint64_t at = (uint64_t)(part->first + h) * unit->chunks + unit->chunk;
-        const struct v16 largest = v16_set1(part->largest[h]);
-        float *score = score_of(unit, part->first + h);
-        struct v16 low = v16_set1(0.0f), high = low;
-        for (uint32_t t = unit->begin; t < unit->end; t += PKV_PAGE_TOKENS) {
-            const struct v16 a = v16_exp(v16_sub(v16_load(score + t), largest));
-            const struct v16 b = v16_exp(v16_sub(v16_load(score + t + V16_LANES), largest));
-            v16_store(score + t, a);
-            v16_store(score + t + V16_LANES, b);
-            low = v16_add(low, a);
-            high = v16_add(high, b);
-        }
-        unit->scratch.largest[at] = part->largest[h];
-        unit->scratch.sum[at] = v16_sum(v16_add(low, high));
+        unit->scratch.largest[at] = part->unit[h] * (part->top[h] - part->rest[h]);
+        unit->scratch.sum[at] = part->sum[h];
     }
 }
 
-/* p of the chunk's tokens. */
+/* p of the chunk's tokens: query heads in ascending order. */
 static void weigh(const struct pkvi_predict_unit *unit, float *p)
 {
     const uint32_t group = unit->args->heads / unit->args->kv_heads;
-    for (uint32_t h = 0; h < group; h++) {
-        const uint32_t head = unit->kv_head * group + h;
-        const struct v16 factor = v16_set1(pkvi_predict_factor(unit, head));
-        const float *score = score_of(unit, head);
+    for (uint32_t first = 0; first < group; first += INDEX_DOT_HEADS) {
+        const uint32_t left = group - first,
+                       heads = left < INDEX_DOT_HEADS ? left : INDEX_DOT_HEADS;
+        const float *e[INDEX_DOT_HEADS];
+        float factor[INDEX_DOT_HEADS];
+        for (uint32_t h = 0; h < heads; h++) {
+            const uint32_t head = unit->kv_head * group + first + h;
+            e[h] = score_of(unit, head);
+            factor[h] = pkvi_predict_factor(unit, head);
+        }
         for (uint32_t t = unit->begin; t < unit->end; t += V16_LANES) {
-            const struct v16 own = v16_load(score + t);
-            v16_store(p + t, h > 0 ? v16_fma(own, factor, v16_load(p + t)) : v16_mul(own, factor));
+            struct v16 sum = first > 0 ? v16_load(p + t) : v16_set1(0.0f);
+            for (uint32_t h = 0; h < heads; h++) {
+                sum = v16_fma(v16_load(e[h] + t), v16_set1(factor[h]), sum);
+            }
+            v16_store(p + t, sum);
         }
     }
 }
 
+/* What a chunk's best are chosen from. */
+struct choice {
+    const float *p;           /* by token */
+    const uint32_t *resident; /* by block */
+    uint32_t begin, end;      /* tokens */
+    uint32_t ring;            /* none of them from this one on */
+    uint32_t cap;
+};
+
 /* Tokens of a block that may come: bit t is its token t. */
-static uint32_t missing(const struct pkvi_predict_unit *unit, const uint32_t *resident,
-                        uint32_t block)
+PKV_INLINE uint32_t missing(const struct choice *from, uint32_t first)
 {
-    const uint32_t ring = pkvi_ring_token(unit->view, &unit->args->state);
-    const uint32_t first = block * PKV_PAGE_TOKENS;
-    if (ring <= first) {
-        return 0;
+    const uint32_t absent = ~from->resident[first / PKV_PAGE_TOKENS];
+    if (from->ring >= first + PKV_PAGE_TOKENS) {
+        return absent;
     }
-    const uint32_t before =
-        ring - first < PKV_PAGE_TOKENS ? (1u << (ring - first)) - 1 : UINT32_MAX;
-    return before & ~resident[block];
+    return from->ring > first ? absent & ((1u << (from->ring - first)) - 1) : 0;
 }
 
 /* The largest number (a little below: of 15 bits) that at least `cap` of the `count` groups reach;
@@ -196,53 +262,48 @@ static float bound_of(const int32_t *group, uint32_t count, uint32_t cap)
 
 /* A number that no fewer than `cap` of the missing tokens reach, or 0; not many more do: the cap-th
  * of the largest of some groups. */
-static float find_bound(const struct pkvi_predict_unit *unit, const uint32_t *resident,
-                        const float *p)
+static float find_bound(const struct choice *from)
 {
-    const uint32_t cap = unit->args->state.cap, tokens = unit->end - unit->begin;
     const struct v16 none = v16_set1(-1.0f);
-    uint32_t groups = GROUPS; /* token t of the chunk is in group t % groups */
-    while (groups > PKV_PAGE_TOKENS && groups / 2 >= 2 * cap) {
+    uint32_t groups = GROUPS; /* a token's is its number modulo this */
+    while (groups > PKV_PAGE_TOKENS && groups / 2 >= 2 * from->cap) {
         groups /= 2;
     }
     float most[GROUPS];
     for (uint32_t i = 0; i < groups; i += V16_LANES) {
         v16_store(most + i, none);
     }
-    for (uint32_t t = 0; t < tokens; t += PKV_PAGE_TOKENS) {
-        const float *here = p + unit->begin + t;
-        const uint32_t bits = missing(unit, resident, (unit->begin + t) / PKV_PAGE_TOKENS);
+    for (uint32_t t = from->begin; t < from->end; t += PKV_PAGE_TOKENS) {
+        const uint32_t bits = missing(from, t);
         float *at = most + t % groups;
         for (uint32_t i = 0; i < PKV_PAGE_TOKENS; i += V16_LANES) {
-            const struct v16 own = v16_where_bits(bits >> i, v16_load(here + i), none);
+            const struct v16 own = v16_where_bits(bits >> i, v16_load(from->p + t + i), none);
             v16_store(at + i, v16_max(v16_load(at + i), own));
         }
     }
     int32_t code[GROUPS];
     memcpy(code, most, groups * sizeof *code);
-    return bound_of(code, groups, cap);
+    return bound_of(code, groups, from->cap);
 }
 
 /* Tokens of a block that may come and reach the bound. */
-PKV_INLINE uint32_t reaching(const struct pkvi_predict_unit *unit, const uint32_t *resident,
-                             const float *p, uint32_t first, struct v16 bound)
+PKV_INLINE uint32_t reaching(const struct choice *from, uint32_t first, struct v16 bound)
 {
-    const uint32_t bits = v16_reaches(v16_load(p + first), bound) |
-                          v16_reaches(v16_load(p + first + V16_LANES), bound) << V16_LANES;
-    return bits > 0 ? bits & missing(unit, resident, first / PKV_PAGE_TOKENS) : 0;
+    const uint32_t bits = v16_reaches(v16_load(from->p + first), bound) |
+                          v16_reaches(v16_load(from->p + first + V16_LANES), bound) << V16_LANES;
+    return bits > 0 ? bits & missing(from, first) : 0;
 }
 
 /* Those tokens of the chunk, if they are FEW at most, as numbers: the better a token, the larger.
  * How many. */
-static uint32_t gather(const struct pkvi_predict_unit *unit, const uint32_t *resident,
-                       const float *p, struct v16 bound, int64_t *number)
+static uint32_t gather(const struct choice *from, struct v16 bound, int64_t *number)
 {
     uint32_t count = 0;
-    for (uint32_t t = unit->begin; t < unit->end; t += PKV_PAGE_TOKENS) {
-        for (uint32_t bits = reaching(unit, resident, p, t, bound); bits > 0; bits &= bits - 1) {
+    for (uint32_t t = from->begin; t < from->end; t += PKV_PAGE_TOKENS) {
+        for (uint32_t bits = reaching(from, t, bound); bits > 0; bits &= bits - 1) {
             const uint32_t token = t + (uint32_t)__builtin_ctz(bits);
             int32_t code;
-            memcpy(&code, p + token, sizeof code);
+            memcpy(&code, from->p + token, sizeof code);
             if (count == FEW) {
                 return FEW + 1;
             }
@@ -273,22 +334,27 @@ static void put_few(const int64_t *number, uint32_t count, struct pkvi_heap *bes
 static void choose(const struct pkvi_predict_unit *unit, const float *p)
 {
     const struct pkv_recall_state *state = &unit->args->state;
-    const uint32_t *resident =
-        PKV_AT(const uint32_t, pkvi_recall_part(unit->view, state->resident)) +
-        (uint64_t)unit->kv_head * state->blocks;
+    const struct choice from = {
+        .p = p,
+        .resident = PKV_AT(const uint32_t, pkvi_recall_part(unit->view, state->resident)) +
+                    (uint64_t)unit->kv_head * state->blocks,
+        .begin = unit->begin,
+        .end = unit->end,
+        .ring = pkvi_ring_token(unit->view, state),
+        .cap = state->cap,
+    };
     const uint64_t at = ((uint64_t)unit->kv_head * unit->chunks + unit->chunk) * state->cap;
     struct pkvi_heap best = {.value = unit->scratch.best + at,
                              .id = unit->scratch.best_token + at,
                              .capacity = state->cap};
-    const struct v16 bound = v16_set1(find_bound(unit, resident, p));
+    const struct v16 bound = v16_set1(find_bound(&from));
     int64_t number[FEW];
-    const uint32_t count = gather(unit, resident, p, bound, number);
+    const uint32_t count = gather(&from, bound, number);
     if (count <= FEW) {
         put_few(number, count, &best);
     } else {
-        for (uint32_t t = unit->begin; t < unit->end; t += PKV_PAGE_TOKENS) {
-            uint32_t bits = reaching(unit, resident, p, t, bound);
-            for (; bits > 0; bits &= bits - 1) {
+        for (uint32_t t = from.begin; t < from.end; t += PKV_PAGE_TOKENS) {
+            for (uint32_t bits = reaching(&from, t, bound); bits > 0; bits &= bits - 1) {
                 const uint32_t token = t + (uint32_t)__builtin_ctz(bits);
                 pkvi_heap_offer(&best, p[token], (int32_t)token);
             }
@@ -312,8 +378,7 @@ static void score_chunk(void *context, uint32_t number, uint32_t worker)
         const uint32_t left = group - done;
         open_part(&unit, unit.kv_head * group + done,
                   left < INDEX_DOT_HEADS ? left : INDEX_DOT_HEADS, &part);
-        scan(&unit, &part);
-        exponentiate(&unit, &part);
+        score_part(&unit, &part);
     }
 }
 

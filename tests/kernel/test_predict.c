@@ -13,7 +13,12 @@
 #define SLOTS 64u
 #define SCALE 0.125f
 
-enum query { RANDOM, ZERO, LARGEST /* every code of query and index, with either sign */ };
+enum query {
+    RANDOM,
+    ZERO,
+    STEEP,  /* one token takes it all */
+    LARGEST /* every code of query and index, with either sign */
+};
 
 struct shape {
     uint32_t heads, kv_heads, head_dim, channels, bits, pairs, halves;
@@ -50,6 +55,12 @@ static uint32_t ring_of(const struct predict_case *c, uint32_t span)
 {
     const uint32_t most = c->spans[span].first_position / 32 * 32;
     return c->shape->ring < most ? c->shape->ring : most;
+}
+
+/* Of a query's values. */
+static float size_of(const struct shape *s)
+{
+    return s->query == ZERO ? 0.0f : s->query == STEEP ? 300.0f : 1.0f;
 }
 
 /* Whole pairs, shuffled. */
@@ -132,8 +143,8 @@ static void settle(const struct predict_case *c, uint32_t span, uint32_t head, s
         if (i == c->shape->channels) {
             return;
         }
-        *query_at(c, span, head, i) = pkvt_rng_normal(rng);
-        *query_at(c, span, head, i ^ 1u) = pkvt_rng_normal(rng);
+        *query_at(c, span, head, i) = size_of(c->shape) * pkvt_rng_normal(rng);
+        *query_at(c, span, head, i ^ 1u) = size_of(c->shape) * pkvt_rng_normal(rng);
     }
 }
 
@@ -192,8 +203,7 @@ static void fill_view(const struct predict_case *c, uint32_t view, struct pkvt_r
     float *gain = pkvt_recall_now(&c->memory, view, state->gain);
     for (uint32_t i = 0; i < s->heads * s->head_dim; i++) {
         query[i] = s->query == LARGEST ? (i / s->head_dim % 2 ? -0.02f : 0.02f)
-                   : s->query == ZERO  ? 0.0f
-                                       : pkvt_rng_normal(rng);
+                                       : size_of(s) * pkvt_rng_normal(rng);
     }
     for (uint32_t i = 0; i < s->heads; i++) {
         gain[i] = pkvt_rng_uniform(rng, 0.3f, 2.0f);
@@ -219,7 +229,7 @@ static void fill_rows(struct predict_case *c, uint32_t rows, struct pkvt_rng *rn
     for (uint32_t h = 0; h < s->kv_heads; h++) {
         choose_channels(s, rng, c->channel + h * s->channels);
     }
-    c->q = pkvt_normal(rng, (uint64_t)rows * stride, s->query == ZERO ? 0.0f : 1.0f);
+    c->q = pkvt_normal(rng, (uint64_t)rows * stride, size_of(s));
     c->q_norm = pkvt_normal(rng, s->head_dim, 1.0f);
     c->table = pkvt_alloc(((uint64_t)rows * s->pairs + 1) * 2 * sizeof *c->table);
     for (uint32_t i = 0; i < rows * s->pairs; i++) {
@@ -446,6 +456,9 @@ static const struct shape shapes[] = {
     {3, 1, 64, 32, 4, 32, 1, false, false, 1601, 1, 1536, 70, 0, RANDOM},
     {4, 2, 64, 32, 8, 32, 0, false, true, 1601, 1, 1536, 70, 0, RANDOM},
     {2, 1, 64, 32, 4, 32, 0, false, false, 801, 1, 736, 10, 0, ZERO},
+    /* scores far apart */
+    {3, 1, 64, 32, 4, 32, 1, false, false, 1601, 1, 1536, 70, 0, STEEP},
+    {5, 1, 64, 32, 8, 32, 0, false, true, 4500, 1, 4448, 20, 0, STEEP},
     /* sums that 16 bits do not hold */
     {2, 1, 256, 256, 4, 128, 0, false, true, 230, 1, 160, 9, 0, LARGEST},
     {2, 1, 256, 256, 8, 128, 0, false, true, 230, 1, 160, 9, 0, LARGEST},
