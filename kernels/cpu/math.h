@@ -1,10 +1,9 @@
 /*
  * math.h: exponential and hyperbolic tangent on 16 lanes, the same bits on every instruction set.
  *
- * Coefficients: minimax fits of our own (Remez in 40 digits; exp2: reweighted least squares with 1
- * at 0). Largest relative error over every 7th float of [-87, 0]: 8.5e-8 for exp, 1.6e-7 for tanh;
- * of
- * [-126, 0]: 1.6e-7 for exp2 (float32 itself: 6e-8).
+ * Coefficients: minimax fits of our own (Remez in 40 digits; exp2: reweighted least squares, 1 at
+ * 0). Largest relative error over every 7th float: exp 8.5e-8 and tanh 1.6e-7 in [-87, 0], exp2
+ * 1.6e-7 in [-126, 0] (float32 itself: 6e-8).
  */
 #ifndef PKV_CPU_MATH_H
 #define PKV_CPU_MATH_H
