@@ -61,7 +61,7 @@ OTHER_BAD = {
     "log-level": ["", "loud", "5"],
     "log-format": ["", "xml"],
     "stop": ["", "x" * 4097, "\udcff", "\udce2\udc80"],
-    "kv-policy": ["pivot", "FULL", "", "device|full"],
+    "kv-policy": ["pivots", "FULL", "", "device|full"],
     "kv-budget": ["", "0", "0%", "100.1%", "-1", "-5%", "%", "nan%", "1e3", "5%%", "10 %", "1.5MiB", "4GB", HUGE],
     "pyramid": ["", "steep", "Flat", "flat|"],
     "policies": ["", "nosuch", "snapkv,", "full|window"],
