@@ -16,8 +16,10 @@
 #include "runtime/base/layout.h"
 #include "runtime/device/device.h"
 
-#define SPREAD 3.0f /* standard deviations that codes reach to either side: 4 bits */
-#define SPREAD_8 4.0f
+/* Standard deviations that codes reach to either side. With 3 the keys of rare tokens, which are
+ * what some layers look for, are cut off: miss-mass recall of two layers of SmolLM2 was 0.07 and
+ * 0.27, 0.62 and 0.53 with 4. */
+#define SPREAD 4.0f
 #define LEAST_STEP 1e-6f
 
 /* The residual comes from the layer before, if there is one. */
@@ -171,11 +173,10 @@ static enum pkv_status fill_index(struct filler *f, uint32_t l)
     const struct pkv_index *index = &f->session->index[l];
     const struct pkv_layer_info *info = &f->session->model->layer[l].info;
     const uint32_t values = info->kv_heads * index->channels;
-    const float spread = index->bits == 8 ? SPREAD_8 : SPREAD;
     float *mean = (float *)(void *)f->rows, *step = mean + values;
     for (uint32_t i = 0; i < values; i++) {
         const uint32_t at = i / index->channels * info->head_dim + f->channel[i];
-        const float width = 2.0f * spread * f->sd[at] / (float)((1u << index->bits) - 1);
+        const float width = 2.0f * SPREAD * f->sd[at] / (float)((1u << index->bits) - 1);
         mean[i] = f->mean[at];
         step[i] = width > LEAST_STEP ? width : LEAST_STEP;
     }
