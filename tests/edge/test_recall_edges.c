@@ -15,13 +15,19 @@
 #define PROMPT 700u
 #define STEPS 40u
 #define VOCAB 320u
-#define SEEDS 8u
+#define SEEDS (PKVT_SANITIZED ? 2u : 8u)
 
 static const struct {
     const char *model;
     uint64_t budget_bytes;
 } cases[] = {{"llama", 240 << 10}, {"qwen3", 400 << 10}, {"gemma3", 150 << 10}};
 static const char *const policies[] = {"pivot", "pivot-ahead", "prevstep"};
+
+/* A sanitized build takes one policy a case: thirty times as long for all of them. */
+static bool is_taken(uint32_t number, uint32_t policy)
+{
+    return !PKVT_SANITIZED || policy == number % 3;
+}
 
 static struct pkv_calibration *calibration; /* of the case at hand */
 
@@ -136,6 +142,9 @@ static void test_recall__any_order_of_streams__same_logits(void **state)
     for (uint32_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         open_calibration(c);
         for (uint32_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+            if (!is_taken(c, p)) {
+                continue;
+            }
             run_alone(c, policies[p], PKV_SCHEDULE_WORKERS, 0, 0, want);
             for (uint64_t seed = 1; seed <= (c == 0 ? SEEDS : 2); seed++) {
                 run_alone(c, policies[p], schedules[seed % 2], seed, 0, got);
@@ -155,6 +164,9 @@ static void test_recall__an_edge_less__is_seen(void **state)
     float *want = new_logits(), *got = new_logits();
     open_calibration(0);
     for (uint32_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+        if (!is_taken(0, p)) {
+            continue;
+        }
         run_alone(0, policies[p], PKV_SCHEDULE_WORKERS, 0, 0, want);
         for (uint32_t e = 0; e < 2; e++) {
             uint32_t seen = 0;
