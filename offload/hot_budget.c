@@ -218,8 +218,7 @@ static void share_out(struct pkvi_tier *t, uint64_t total, double *head)
 
 bool pkvi_hot_recalls(const struct pkvi_tier_config *config)
 {
-    return config->policy && !config->policy->prune &&
-           config->policy->recipe.query != PKV_QUERY_NONE;
+    return config->policy && pkv_policy_recalls(config->policy);
 }
 
 uint32_t pkvi_hot_index_channels(const struct pkv_recipe *recipe, const struct pkv_layer_info *info)

@@ -440,14 +440,10 @@ static enum pkv_status place(struct pkvi_tier *t, const struct pkvi_tier_rows *r
     const struct pkv_recipe *recipe = recipe_of(t);
     const struct pkvi_tier_layer *layer = &t->layer[rows->layer];
     const struct pkvi_tier_state *state = &t->seq[part->seq].state[rows->layer];
-    uint32_t number = 0;
-    for (uint32_t l = 0; l < rows->layer; l++) {
-        number += t->layer[l].global;
-    }
     struct pkv_args_place args = {
         .from = t->host_views[(uint64_t)rows->layer * t->slots + part->seq],
         .to = pkvi_hot_view(t, part->seq, rows->layer),
-        .blocks = pkvi_hot_blocks(t, part->seq, number),
+        .blocks = pkvi_hot_blocks(t, part->seq, layer->number),
         .slot_token = pkvi_hot_slot_tokens(t, part->seq, rows->layer),
         .scratch = t->score_scratch,
         .kv_type = t->config.kv_type,

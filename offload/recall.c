@@ -40,23 +40,13 @@ static pkv_addr state_of(const struct pkvi_tier *t, uint32_t s, uint32_t l)
     return pkvi_hot_scores(t, s, l);
 }
 
-/* The layer of this number among the global ones. */
-static uint32_t number_of(const struct pkvi_tier *t, uint32_t layer)
-{
-    uint32_t number = 0;
-    for (uint32_t l = 0; l < layer; l++) {
-        number += t->layer[l].global;
-    }
-    return number;
-}
-
 static enum pkv_status index_blocks(struct pkvi_tier *t, uint32_t s, uint32_t l,
                                     const struct pkv_kv_view *from, uint32_t first, uint32_t end)
 {
     const struct pkvi_tier_layer *layer = &t->layer[l];
     const struct pkv_args_index args = {
         .from = *from,
-        .blocks = pkvi_hot_blocks(t, s, number_of(t, l)),
+        .blocks = pkvi_hot_blocks(t, s, t->layer[l].number),
         .pages = state_of(t, s, l) + layer->recall.index,
         .index = t->config.index[l],
         .kv_type = t->config.kv_type,
@@ -72,7 +62,7 @@ void pkvi_recall_write_blocks(struct pkvi_tier *t, uint32_t s, uint32_t l, uint3
                               uint32_t end)
 {
     const struct pkvi_tier_state *state = &t->seq[s].state[l];
-    pkv_addr *out = pkvi_tier_uploaded(t, pkvi_hot_blocks(t, s, number_of(t, l)));
+    pkv_addr *out = pkvi_tier_uploaded(t, pkvi_hot_blocks(t, s, t->layer[l].number));
     for (uint32_t b = first; b < end; b++) {
         out[b] = pkvi_host_block_addr(t, state->block[b]);
     }
@@ -162,7 +152,7 @@ static enum pkv_status enqueue(struct pkvi_tier *t, const struct recall *r,
         .views = r->views,
         .spans = r->spans,
         .scratch = t->recall_scratch,
-        .blocks = pkvi_hot_blocks(t, 0, number_of(t, r->layer)),
+        .blocks = pkvi_hot_blocks(t, 0, layer->number),
         .blocks_stride = (uint64_t)t->sizes.global_layers * t->blocks_max,
         .counter = t->recall_count + (uint64_t)r->layer * t->staging_head_pages * sizeof(uint32_t),
         .state = layer->recall,

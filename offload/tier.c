@@ -152,11 +152,13 @@ static void write_tables(struct pkvi_tier *t)
 
 static void describe_layers(struct pkvi_tier *t)
 {
-    uint32_t head_base = 0;
+    uint32_t head_base = 0, number = 0;
     for (uint32_t l = 0; l < t->config.layers; l++) {
         struct pkvi_tier_layer *layer = &t->layer[l];
         layer->info = t->config.layer[l];
         layer->global = layer->info.kind == PKV_LAYER_GLOBAL;
+        layer->number = number;
+        number += layer->global;
         layer->page_bytes =
             PKV_PAGE_TOKENS * pkvi_kv_entry_bytes(t->config.kv_type, layer->info.head_dim);
         layer->head_base = head_base;

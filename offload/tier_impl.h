@@ -24,6 +24,7 @@ struct pkvi_tier_meter {
 struct pkvi_tier_layer {
     struct pkv_layer_info info;
     bool global;
+    uint32_t number;           /* global: among the global ones */
     uint32_t page_bytes;       /* 32 entries of one KV head */
     uint32_t head_base;        /* global: its first entry in a row of the page table */
     uint32_t ring_pages;       /* sliding: of a sequence and KV head */

@@ -49,7 +49,8 @@ struct pkv_session_config {
     float kv_recent_ratio; /* share of a sequence's pages for recent tokens, above 0, up to 1; 0 =
                               the policy's, or kv_recent */
     /* Of a policy that recalls: what is known of the model, borrowed while the session is opened.
-     * NULL: it is measured then, which takes as long as a prompt of 2,000 tokens. */
+     * NULL: it is measured then, which takes as long as a prompt of 2,000 tokens. PKV_ERR_INVALID:
+     * of another model. */
     const struct pkv_calibration *calibration;
     uint32_t kv_keep_tokens; /* of a policy that keeps what is generated: how many, beyond its
                                 budget; 0 = all that the context has room for */

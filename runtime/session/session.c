@@ -555,6 +555,14 @@ static enum pkv_status open_rehearsal(struct pkv_session *s)
     PKV_TRY(
         pkvi_mem_alloc(s->model->device, PKV_MEM_DEVICE, s->rehearsal_bytes, &s->rehearsal_memory));
     (void)pkvi_rehearsal_lay_out(s, s->rehearsal_memory);
+    struct pkv_device_info device;
+    PKV_TRY(pkv_device_query(s->model->device, &device));
+    if ((device.caps & PKV_CAP_NO_DATA) != 0) {
+        return PKV_OK;
+    }
+    if (calibration && calibration->identity != s->model->identity) {
+        return PKV_FAIL(PKV_ERR_INVALID, "the calibration is of another model");
+    }
     if (!calibration) {
         PKV_TRY(pkv_calibration_run(s->model, NULL, 0, &own));
         calibration = own;

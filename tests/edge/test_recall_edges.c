@@ -218,11 +218,33 @@ static void test_recall__company_forks_and_parking__same_logits(void **state)
     free(fork);
 }
 
+static void test_recall__calibration_of_another_model__refused(void **state)
+{
+    (void)state;
+    struct pkvt_engine engine;
+    struct pkv_session *session = NULL;
+    const struct pkvt_engine_options options = {.threads = 1, .context = 300};
+    open_calibration(0);
+    pkvt_engine_open(&engine, pkvt_path("golden/tiny/qwen3.gguf"), &options);
+    struct pkv_session_config config = engine.config;
+    config.context_tokens = CONTEXT;
+    config.kv_recent = 16;
+    config.kv_policy = PKV_KV_HOT;
+    config.policy = pkv_policy_find("pivot");
+    config.kv_budget_bytes = 400 << 10;
+    config.calibration = calibration;
+    assert_int_equal(pkv_session_open(engine.model, &config, &session), PKV_ERR_INVALID);
+    assert_null(session);
+    pkvt_engine_close(&engine);
+    close_calibration();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recall__any_order_of_streams__same_logits),
         cmocka_unit_test(test_recall__an_edge_less__is_seen),
+        cmocka_unit_test(test_recall__calibration_of_another_model__refused),
         cmocka_unit_test(test_recall__company_forks_and_parking__same_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
